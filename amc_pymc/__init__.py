@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from amc_pymc.evidence.sample_ais import sample_ais as sample_ais
     from amc_pymc.likelihood_free.find_map_tree import find_MAP_tree as find_MAP_tree
     from amc_pymc.likelihood_free.learning import TreeProposal as TreeProposal
-    from amc_pymc.likelihood_free.sample_abc_tree import (
-        sample_abc_rejection as sample_abc_rejection,
-    )
     from amc_pymc.likelihood_free.sample_abc_tree import sample_abc_tree as sample_abc_tree
     from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem as SimulatorProblem
     from amc_pymc.reading import NotRowFactorised as NotRowFactorised
@@ -32,8 +29,6 @@ if TYPE_CHECKING:
     from amc_pymc.steps.racing_gibbs import RacingGibbs as RacingGibbs
     from amc_pymc.steps.racing_metropolis import RacingMetropolis as RacingMetropolis
     from amc_pymc.steps.recover_marginals import recover_marginals as recover_marginals
-    from amc_pymc.steps.settings import TaylorProxy as TaylorProxy
-    from amc_pymc.tall.racing import BernsteinRace as BernsteinRace
     from amc_pymc.tall.racing import ExactRace as ExactRace
     from amc_pymc.tall.racing import NormalRace as NormalRace
     from amc_pymc.tall.samplers.tuning import Audits as Audits
@@ -51,7 +46,7 @@ _PLACES = {
     "steps.product_space": ("sample_product_space",),
     "steps.racing_forecast": ("RacingForecast", "racing_forecast"),
     "steps.recover_marginals": ("recover_marginals",),
-    "likelihood_free.sample_abc_tree": ("sample_abc_rejection", "sample_abc_tree"),
+    "likelihood_free.sample_abc_tree": ("sample_abc_tree",),
     "evidence.sample_ais": ("sample_ais",),
     "likelihood_free.simulator_problem": ("SimulatorProblem",),
     "likelihood_free.learning": ("TreeProposal",),
@@ -59,8 +54,7 @@ _PLACES = {
     "rows": ("Rows",),
     "steps.racing_gibbs": ("RacingGibbs",),
     "steps.racing_metropolis": ("RacingMetropolis",),
-    "steps.settings": ("TaylorProxy",),
-    "tall.racing": ("BernsteinRace", "ExactRace", "NormalRace"),
+    "tall.racing": ("ExactRace", "NormalRace"),
     "tall.samplers.tuning": ("Audits",),
 }
 __getattr__, __dir__ = attach(

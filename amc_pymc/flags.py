@@ -21,10 +21,10 @@ _TEXTS = """
 # Estimators and their combination.
 interrupted: interrupted by the user
     the estimate is of what was complete by then and less precise
-    run again, or resume from a checkpoint, if its error is too large
+    if its error is too large, run again, or resume from the checkpoint if there is one
 out_of_time: the time limit max_time={limit:g} s was over
     the estimate is of what was complete by then and less precise
-    raise max_time, or resume from a checkpoint, if its error is too large
+    if its error is too large, raise max_time, or resume from the checkpoint if there is one
 arm_failed: draw {draw:,} of an estimator failed ({error})
     the estimate is of what was drawn before and not exactly unbiased
     repair the estimator
@@ -233,7 +233,7 @@ mode_not_found: the mode of the posterior was not found, {message}
     give initial values (initval=) closer to the posterior, or reparametrise the model
 wrong_decisions: {wrong} of {audited} audited decisions were wrong about {what}, more than delta={delta:g} allows
     batch means are not normal
-    raise batch_size, or TaylorProxy(exact_rows=)
+    raise batch_size
 slow_chain: {what} still drifts or hardly moves, {share:.0%} of its variance lies between tenths of the chain
     the chain has not converged, and neither its draws nor decision_error show how far off they are
     integrate effects out (marginalize=), write them in the other form (centred or not), tune longer, or use NUTS
@@ -243,12 +243,9 @@ poor_expansion: only {acceptance:.2g} of independent moves would be accepted, be
 start_replaced: the chain did not begin at the initial values it was given, which are over five standard deviations from the mode, but near the mode
     chains that begin near one mode agree with each other, and R-hat tells nothing about other modes
     begin within five standard deviations of the mode, or compare with NUTS from your initial values
-excluded: {number} of {total} discrete elements ({what}) kept, in all draws, a state that leaves a coefficient out of the likelihood
-    such a coefficient is drawn from its prior and hardly ever comes near the likelihood, so they may be stuck there, whatever their draws say
-    begin chains with coefficients included (initvals=), give these narrower priors, or compare models by sample_product_space
 few_round_trips: the chains came back to {models} fewer than {fewest} times
     the errors of Bayes factors are larger than stated
-    draw and tune longer, try pseudo_prior='pilot', or give parameters a transform in which their posterior is closer to a Gaussian
+    draw and tune longer, or give parameters a transform in which their posterior is closer to a Gaussian
 never_visited: model {model!r} was never visited
     it has no posterior and no Bayes factor
     tune longer, or leave it out
@@ -267,7 +264,7 @@ FLAGS = _texts(_TEXTS.splitlines())
 #: Flags of racing steps: bit k of the statistic ``race_flags`` is that of flag k.
 RACING_FLAGS = (
     "no_control_variate", "quadrature_varies", "wrong_decisions", "slow_chain",
-    "start_replaced", "excluded", "poor_expansion",
+    "start_replaced", "poor_expansion",
 )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ Rows i belong to groups g(i), and groups have effects,
 .. math:: \eta_i = x_i^\top \beta + u_{g(i)}, \qquad u_g \sim N(0, \sigma_u^2), \qquad
           y_i \sim p(y \mid \eta_i),
 
-and variants: several factors, vectors of effects, discrete effects. All coefficients have the prior
+and variants: several factors, vectors of effects. All coefficients have the prior
 N(0, 2) and all standard deviations HalfNormal(1). The first column of X is for the intercept.
 
 Models have the same variables whether effects are centred or not. If not, an effect ``group`` is a
@@ -381,65 +381,6 @@ def overdispersion_model(data: GroupedData, centred: bool = True) -> pm.Model:
     return model
 
 
-# --- discrete effects -----------------------------------------------------------------------------
-
-
-def simulate_latent_classes(
-    n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1
-) -> GroupedData:
-    """Simulate groups of three kinds with different intercepts."""
-    rng = as_generator(seed)
-    X = rng.standard_normal((n_rows, 2))
-    beta, weights = np.array([0.5, -0.4]), np.array([0.5, 0.3, 0.2])
-    intercepts = np.array([-1.5, 0.0, 1.5])
-    index = group_index(rng, n_rows, n_groups)
-    kind = rng.choice(3, size=n_groups, p=weights)
-    y, truth, extra = draw_outcomes("logistic", X @ beta + intercepts[kind][index], rng)
-    truth |= {"beta": beta, "weights": weights, "intercepts": intercepts}
-    groups, sizes = {"group": index}, {"group": n_groups}
-    return GroupedData(X, y, groups, sizes, truth, {"kind": kind}, extra)
-
-
-def latent_classes_model(data: GroupedData, centred: bool = True) -> pm.Model:
-    """Build the model of :func:`simulate_latent_classes` with the ``kind`` of every group; `centred` is ignored."""
-    with pm.Model() as model:
-        rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"])
-        weights = pm.Dirichlet("weights", np.ones(3))
-        intercepts = pm.Normal(
-            "intercepts", 0.0, PRIOR_SD, shape=3, transform=pm.distributions.transforms.ordered,
-            initval=np.array([-1.0, 0.0, 1.0]),
-        )  # fmt: skip
-        kind = pm.Categorical("kind", weights, shape=data.n_groups["group"])
-        eta = rows["X"] @ coefficients(data) + intercepts[kind][rows["group_index"]]
-        observe("logistic", eta, rows)
-    return model
-
-
-def simulate_zero_inflation(
-    n_rows: int = 5_000, n_groups: int = 100, *, seed: int = 1
-) -> GroupedData:
-    """Simulate counts; some groups are idle, and their rows are all zero."""
-    rng = as_generator(seed)
-    X, beta, share = covariates(rng, n_rows, 3), np.array([-0.5, 0.5, -0.4]), 0.7
-    index = group_index(rng, n_rows, n_groups)
-    active = (rng.random(n_groups) < share).astype(np.int64)
-    y = rng.poisson(np.exp(X @ beta) * active[index])
-    truth = {"beta": beta, "share": share}
-    return GroupedData(X, y, {"group": index}, {"group": n_groups}, truth, {"active": active})
-
-
-def zero_inflation_model(data: GroupedData, centred: bool = True) -> pm.Model:
-    """Build the model of :func:`simulate_zero_inflation` with ``active`` for every group; `centred` is ignored."""
-    with pm.Model() as model:
-        rows, _ = row_data(X=data.X, y=data.y, group_index=data.groups["group"])
-        share = pm.Beta("share", 1.0, 1.0)
-        n_groups = data.n_groups["group"]
-        active = pm.Bernoulli("active", share, shape=n_groups, initval=np.ones(n_groups, int))
-        rate = pt.exp(rows["X"] @ coefficients(data)) * active[rows["group_index"]]
-        pm.Poisson("obs", rate, observed=rows["y"])
-    return model
-
-
 # --- all of them ----------------------------------------------------------------------------------
 
 
@@ -456,15 +397,12 @@ class Example(NamedTuple):
         Variables of the population; the other free variables are local to groups.
     local : tuple of str
         Variables of the groups, with their names in the centred model.
-    discrete : bool
-        Whether the variables of the groups are discrete, so that there is only one parameterisation.
     """
 
     simulate: Callable[..., GroupedData]
     build: Callable[..., pm.Model]
     population: tuple[str, ...]
     local: tuple[str, ...] = ("group",)
-    discrete: bool = False
 
 
 def _intercepts(family: Family, *own: str, **settings) -> Example:
@@ -520,15 +458,5 @@ EXAMPLES: dict[str, Example] = {
     ),
     "overdispersion": Example(
         simulate_overdispersion, overdispersion_model, ("beta", "sd_row"), ("row",)
-    ),
-    "latent_classes": Example(
-        simulate_latent_classes,
-        latent_classes_model,
-        ("beta", "weights", "intercepts"),
-        ("kind",),
-        True,
-    ),
-    "zero_inflation": Example(
-        simulate_zero_inflation, zero_inflation_model, ("beta", "share"), ("active",), True
     ),
 }

@@ -160,7 +160,7 @@ def estimate_evidence(
         L(x) = \prod_g \int p(u_g | x) \prod_{i \in g} p(y_i | x, u_g)\, du_g.
 
     The integrals are computed by adaptive Gauss-Hermite quadrature (Pinheiro & Bates 1995), which is exact for
-    Gaussian effects and rows; discrete effects are summed over their states. The number of nodes is chosen for an
+    Gaussian effects and rows. The number of nodes is chosen for an
     error of a twentieth of `target_mcse` at posterior points and checked by a rule with many more nodes, which also
     finds multiple peaks and long tails. The remaining error is reported.
 
@@ -226,7 +226,7 @@ def estimate_evidence(
     ValueError, TypeError
         Before any computation: for invalid arguments, models without likelihood or with an improper prior,
         variables in `marginalize` that cannot be integrated out, and draws that are missing, not finite, of the
-        wrong shape, outside the support, too few, or of another model according to the stored log density.
+        wrong shape, outside the support, or too few.
 
     KeyboardInterrupt
         At Ctrl-C before there is an estimate, and at a second Ctrl-C. The first Ctrl-C otherwise ends the run, which

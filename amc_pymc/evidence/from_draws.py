@@ -44,7 +44,6 @@ from amc_pymc.steps.marginal_effects import (
 from amc_pymc.steps.stored_draws import (
     Health,
     check_idata,
-    foreign_density,
     health_of,
     stored_draws,
 )
@@ -84,10 +83,7 @@ def evidence_from_draws(
     rng, search_rng = spawn_generators(words, 2)
     tally = Tally()
     with one_blas_thread(), counted() as counts:
-        x, log_density = stored_draws(posterior, model, densities)
-        joint = len(densities.variables) == len(model.free_RVs)
-        if joint and (wrong := foreign_density(idata, log_density)):
-            raise ValueError(f"{wrong}.")
+        x = stored_draws(posterior, model, densities)
         densities = enough_nodes(densities, x.reshape(-1, x.shape[2])[::2], target)
         with tally.stage("exchanges"):
             images = _copies(model, densities, x)

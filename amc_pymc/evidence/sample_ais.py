@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 ReferenceName = Literal["auto", "prior", "student_t"]
 _REFERENCES = get_args(ReferenceName)
 
-#: Particles in a block, the unit of parallel work and of checkpoints.
+#: Particles in a block, the unit of parallel work.
 _BLOCK = 250
 #: Particles whose cumulative weights are stored for plots.
 _N_PATHS = 100

@@ -55,9 +55,7 @@ from amc_pymc.reading.scalars import ElementReader, Index, NotScalar, stabilised
 _COUNTS = (Poisson.rv_type, NegativeBinomial.rv_type, Geometric.rv_type)
 
 
-def element_states(
-    model, value_var, states: Sequence[int] | None = None, *, max_states: int = 1000
-) -> list[np.ndarray]:
+def element_states(model, value_var, *, max_states: int = 1000) -> list[np.ndarray]:
     """Return the states of every element of a discrete variable.
 
     Parameters
@@ -65,8 +63,6 @@ def element_states(
     model : pm.Model
     value_var : variable
         Discrete value variable of the model.
-    states : sequence of int, optional
-        States of every element, if they cannot be derived from the distribution.
     max_states : int
         Largest number of states that is accepted.
 
@@ -91,34 +87,24 @@ def element_states(
     """
     name = value_var.name
     shape = np.shape(initial_point_of(model)[name])
-    if states is not None:
-        given = np.unique(np.asarray(states))
-        if given.ndim != 1 or given.size < 1 or given.dtype.kind not in "iub":
-            raise ValueError(f"states[{name!r}] must be a sequence of integers, got {states!r}")
-        _check_number(name, given.size, given.min(), given.max(), max_states)
-        return [given.astype(np.int64)] * math.prod(shape)
     low, high = _bounds(model, model.values_to_rvs[value_var])
     if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high))):
         raise ValueError(
-            f"{name!r} has infinitely many states; RacingGibbs evaluates each of them. Truncate it "
-            f"(pm.Truncated), pass states={{{name!r}: range(...)}} if the others are impossible, or "
-            "leave it to pm.Metropolis."
+            f"{name!r} has infinitely many states, or unknown ones; RacingGibbs evaluates each of "
+            "them. Truncate it (pm.Truncated), write it as a function of pm.Categorical, or leave it "
+            "to pm.Metropolis."
         )
     ends = [np.broadcast_to(v, shape).ravel().astype(int) for v in (np.ceil(low), np.floor(high))]
     for a, b in zip(*ends):
-        _check_number(name, b - a + 1, a, b, max_states)
+        if b - a >= max_states:
+            raise ValueError(
+                f"{name!r} has {b - a + 1:,} states ({a} to {b}), more than max_states="
+                f"{max_states:,}; each of them is evaluated at every draw. Cut it into fewer states, "
+                "raise max_states=, or leave it to pm.Metropolis."
+            )
+        if b < a:
+            raise ValueError(f"{name!r} has no state: its bounds are {a} and {b}")
     return [np.arange(a, b + 1) for a, b in zip(*ends)]
-
-
-def _check_number(name, number, low, high, max_states) -> None:
-    if number > max_states:
-        raise ValueError(
-            f"{name!r} has {number:,} states ({low} to {high}), more than max_states={max_states:,}; "
-            "each of them is evaluated at every draw. Cut it into fewer states, raise max_states=, "
-            "or leave it to pm.Metropolis."
-        )
-    if number < 1:
-        raise ValueError(f"{name!r} has no state: its bounds are {low} and {high}")
 
 
 def _bounds(model, rv) -> tuple[np.ndarray, np.ndarray]:
@@ -149,8 +135,8 @@ def _known(model, rv, expression, shape_only: bool = False) -> np.ndarray:
     used = [] if shape_only else [v.name for v in ancestors([expression]) if v in free]
     if used:
         raise ValueError(
-            f"The bounds of {rv.name!r} depend on {', '.join(used)}. Pass "
-            f"states={{{rv.name!r}: range(...)}} with all values it can ever take."
+            f"The bounds of {rv.name!r} depend on {', '.join(used)}; RacingGibbs needs states that "
+            "stay the same. Leave it to pm.Metropolis."
         )
     (expression,) = model.replace_rvs_by_values([expression])
     point = initial_point_of(model)
@@ -166,8 +152,6 @@ _log = logging.getLogger("amc_pymc")
 
 #: Largest number of local effects per group for product quadrature.
 _MOST_EFFECTS = 3
-
-_MOST_STATES = 64
 
 #: Search for kinks: rows, number of halves, and smallest jump of a derivative relative to its values.
 _SOME_ROWS, _HALVES, _JUMP = 200, 45, 1e-3
@@ -346,9 +330,11 @@ def _user_names(names: Sequence[str], model) -> tuple[str, ...]:
 
 def _reason(factor: Factor, model, reads: _Reads) -> str:
     layout, observed = reads.rows.layout, reads.rows.observed_vars
-    continuous = {layout.is_continuous(n) for n in factor.names}
-    if len(continuous) > 1:
-        return "it has continuous and discrete effects"
+    if not all(map(layout.is_continuous, factor.names)):
+        return (
+            "it has discrete effects; sum them out (pm.Mixture, or pm.Potential and NUTS), or leave "
+            "them to a step of PyMC"
+        )
     if factor.n_effects > _MOST_EFFECTS:
         return f"it has {factor.n_effects} effects a level, and at most {_MOST_EFFECTS} can be"
     own = [model.values_to_rvs[v] for v in _effects(factor, model)]
@@ -363,13 +349,8 @@ def _reason(factor: Factor, model, reads: _Reads) -> str:
     columns = Columns(graph, "group")
     try:
         prior = prior_expression(factor, model, ParameterLeaves(graph, layout, columns, slots))
-        if continuous == {False}:
-            states_of_effects(model, factor)
-            return ""
     except (NotScalar, NotRowFactorised) as error:
         return f"its prior is not a product over levels ({error})"
-    except ValueError as error:
-        return f"its states cannot be listed ({error})"
     point = initial_point_of(model)
     x, effects = layout.ravel(point), effects_at(factor, point)
     with np.errstate(all="ignore"):
@@ -430,18 +411,17 @@ def local_slots(factor: Factor, model) -> dict:
     """Return for each local variable a function ``(graph, index) -> node`` of its effects."""
     shapes, out, start = _shapes(model), {}, 0
     for value in _effects(factor, model):
-        kind = "f" if value.dtype.startswith("float") else "i"
-        out[value.name] = partial(_slot, start, shapes[value.name][1:], kind)
+        out[value.name] = partial(_slot, start, shapes[value.name][1:])
         start += int(np.prod(shapes[value.name][1:]))
     return out
 
 
-def _slot(start: int, shape: tuple[int, ...], kind: str, graph: Graph, index: Index) -> int:
+def _slot(start: int, shape: tuple[int, ...], graph: Graph, index: Index) -> int:
     at = [graph.number(i) for i in index[1:]]
     if None in at:
         raise NotScalar("its effects are chosen by data")
     place = int(np.ravel_multi_index(at, shape)) if shape else 0
-    return graph.leaf("local", start + place, kind)
+    return graph.leaf("local", start + place, "f")
 
 
 def _shapes(model) -> dict[str, tuple[int, ...]]:
@@ -456,18 +436,3 @@ def indexed_by_data(model, readers: Sequence[Variable]) -> set[str]:
         if isinstance(node.op, AdvancedSubtensor):
             above |= set(ancestors([node.inputs[0]]))
     return {v.name for v in model.value_vars if v in above}
-
-
-def states_of_effects(model, factor: Factor) -> np.ndarray:
-    """Return the states (K, q) of discrete effects."""
-    each = []
-    for value in _effects(factor, model):
-        states = element_states(model, value, max_states=_MOST_STATES)
-        size = len(states) // factor.n_levels
-        for slot in range(size):
-            own = states[slot::size]
-            if any(not np.array_equal(s, own[0]) for s in own):
-                raise NotScalar("its states differ between levels")
-            each.append(own[0])
-    grid = np.meshgrid(*each, indexing="ij")
-    return np.stack([a.ravel() for a in grid], axis=1).astype(float)

@@ -20,7 +20,7 @@ from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.rng import as_generator
 from amc_pymc.tall.groups import loops
-from amc_pymc.tall.groups.nodes import Nodes, hermite_nodes, state_nodes, wide_nodes
+from amc_pymc.tall.groups.nodes import Nodes, hermite_nodes, wide_nodes
 from amc_pymc.tall.groups.printed import printed_groups
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers.raced import mask_of
@@ -74,7 +74,6 @@ class GroupDensities(WithoutCaches):
         continuous = [n for n in groups.reads if self.layout.is_continuous(n)]
         self.expand = self.layout.indices(continuous)
         self.mask = mask_of(self.layout.size, self.expand)
-        self.discrete = groups.states is not None
         #: ``_MOST_SPREAD`` if races hold nodes, else zero.
         self.most_spread = np.zeros(1)
         self.set_nodes(n_nodes or _FIRST[q])
@@ -97,10 +96,8 @@ class GroupDensities(WithoutCaches):
 
     def set_nodes(self, number: int) -> None:
         """Set the number of nodes along each axis, all moved to the modes; audits use twice as many."""
-        states, q = self.groups.states, self.groups.program.n_local
-        self.n_nodes = number if states is None else len(states)
-        self.nodes = hermite_nodes(number, q) if states is None else state_nodes(states)
-        self.finer = self.nodes if self.discrete else hermite_nodes(2 * number + 1, q)
+        self.n_nodes, q = number, self.groups.program.n_local
+        self.nodes, self.finer = (hermite_nodes(n, q) for n in (number, 2 * number + 1))
         self.hold_nodes(None)
 
     def hold_nodes(self, number: int | None) -> None:
@@ -212,8 +209,6 @@ class GroupDensities(WithoutCaches):
             coarse = float(np.sum(self.all_values(x_new) - self.all_values(x)))
         else:
             coarse = self.raced_change(x, x_new, surrogate, units)
-        if self.discrete:
-            return coarse
         fine = float(
             np.sum(self.values(x_new, units, self.finer) - self.values(x, units, self.finer))
         )
@@ -258,12 +253,6 @@ class GroupDensities(WithoutCaches):
         arrays = [*self.places, *self.nodes, climbs, order, self.counter, self.program]
         return loops.sums(xs, idx, *arrays)
 
-    def forget_expansion(self) -> None:
-        """Remove the control variate."""
-        self.expand = np.empty(0, np.int64)
-        self.mask[:] = 0.0
-        self.hold_nodes(None)
-
     def forget_centre(self) -> None:
         """Make the next expansion move the nodes to the modes at its centre."""
         self.settled = False
@@ -278,7 +267,7 @@ class GroupDensities(WithoutCaches):
 
     def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
         """Draw local effects (G, q) given x, in place, and return the acceptance rate."""
-        arrays = [*self.places, *self.nodes, self.counter, self.program]
+        arrays = [*self.places, self.counter, self.program]
         return loops.draw_effects(x, effects, tries, rng, *arrays)
 
 
@@ -351,10 +340,8 @@ class GroupTotals:
         places = [np.arange(layout.size)[layout.slices[n]] for n in groups.layout.names]
         self._order = np.concatenate(places)
         self._discrete, self._n_local = layout.discrete, groups.program.n_local
-        self.rule, self._wide = f"sum over {self._groups.n_nodes} states", False
         self._finer = 1
-        if not self._groups.discrete:
-            self._take(self._groups.n_nodes)
+        self._take(self._groups.n_nodes)
 
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return values (P,) at points (P, D)."""
@@ -377,7 +364,7 @@ class GroupTotals:
 
         Two nodes are enough if effects are Gaussian given rows and parameters.
         """
-        if self._groups.discrete or not len(xs):
+        if not len(xs):
             return self
         found = self._sampled(xs, hermite_nodes(2, self._n_local))
         if not np.all(np.abs(found - self._sampled(xs, self._groups.nodes)) <= _SAME):
@@ -394,8 +381,6 @@ class GroupTotals:
         """
         found = self._copy()
         found._groups.settle(xs.mean(axis=0)[self._order])
-        if self._groups.discrete:
-            return found
         xs = _some(xs, _CHOSEN_AT)
         wanted, found._finer = found._reference(xs, tolerance)
         for number in (*_TRIED[self._n_local], None):  # the wide rule if all others fail
@@ -411,8 +396,6 @@ class GroupTotals:
         The ratio of two evidences is the posterior mean of the ratio of their likelihoods. The rule in use
         is compared with the wide rule, and the wide rule itself with one of half its spacing.
         """
-        if self._groups.discrete:
-            return 0.0
         xs = _some(xs, _MEASURED_AT)
         nodes, finer = self._groups.nodes, self._finer * (2 if self._wide else 1)
         best = self._sampled(xs, wide_nodes(self._n_local, finer))
@@ -510,8 +493,6 @@ def choose_nodes(
         smallest number that is accurate enough. If it is not below ``TOLERANCE``, no number is, and it
         is the error of the largest, compared with twice as many nodes.
     """
-    if densities.discrete:
-        return 0.0
     n_units = densities.n_units
     number = max(1, int(min(1.0, _SAMPLE / max(1, densities.n_rows)) * n_units))
     some = np.sort(rng.choice(n_units, size=number, replace=False))

@@ -22,7 +22,6 @@ from amc_pymc.reading.factors import (
     indexed_by_data,
     local_slots,
     prior_expression,
-    states_of_effects,
 )
 from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.layout import FlatLayout
@@ -161,8 +160,6 @@ class Groups:
         Map between these variables and the coordinates that expressions read.
     observed_vars : tuple of str
         Names of the observed variables.
-    states : (K, q) array or None
-        States of discrete local effects.
     rows : InMemory
         Columns (C, N + 16) of the rows, sorted by group and padded with copies of the last row.
     first : (G + 1,) int64 array
@@ -177,7 +174,6 @@ class Groups:
     reads: tuple[str, ...]
     centring: Centring
     observed_vars: tuple[str, ...]
-    states: np.ndarray | None
     rows: InMemory
     first: np.ndarray
     group_data: np.ndarray
@@ -235,7 +231,6 @@ def take_groups(
     reads = _reads(graph, [row, prior], entries, layout)
     (row,), row_data = columns.used(columns.with_codes([row]))
     (prior,), group_data = group_columns.used([prior])
-    discrete = not whole.is_continuous(factor.names[0])
     order = np.argsort(factor.levels, kind="stable")
     ends = np.cumsum(np.bincount(factor.levels, minlength=factor.n_levels))
     shape = max(1, len(row_data)), order.size + ROWS_BEYOND
@@ -243,11 +238,10 @@ def take_groups(
     return Groups(
         factor=factor,
         layout=layout,
-        program=GroupProgram(graph, row, prior, factor.n_effects, discrete, shape[0]),
+        program=GroupProgram(graph, row, prior, factor.n_effects, shape[0]),
         reads=reads,
         centring=Centring(graph, layout, scales),
         observed_vars=source.observed_vars,
-        states=states_of_effects(model, factor) if discrete else None,
         rows=rows,
         first=np.concatenate([[0], ends]).astype(np.int64),
         group_data=packed_columns(group_data, factor.n_levels),

@@ -6,8 +6,6 @@ are computed in chunks of rows. The columns of a store are computed chunk by chu
 
 from __future__ import annotations
 
-import hashlib
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
@@ -202,8 +200,6 @@ def consecutive(n_rows: int) -> Iterator[np.ndarray]:
 # --- rows in a store --------------------------------------------------------------------------------------
 
 
-#: Largest size of an array that may be a shape.
-_SHORT = 8
 #: Tolerances for rounding differences between packed rows and the model's graph, by its dtype.
 _TOLERANCES = {"float64": 1e-7, "float32": 1e-3}
 
@@ -239,8 +235,6 @@ class RowPacking:
     placeholders : tuple of Placeholder
         Data whose rows are read.
     n_columns : int
-    digest : str
-        Hash of ``printed`` and of the arrays that rows index.
     """
 
     def __init__(
@@ -263,9 +257,6 @@ class RowPacking:
         self.n_columns = max(1, len(used))
         places = {id(column): k for k, column in enumerate(self._columns.arrays)}
         self._used = [places[id(column)] for column in used]
-        self.digest = hashlib.blake2b(
-            repr(self.printed).encode() + self._data.tables(), digest_size=16
-        ).hexdigest()
         self._data.check_halves()
         self._function = rows.compile()
 
@@ -341,7 +332,6 @@ class _Data:
         assert cut is not None, "rows were not just extracted"
         self._forms = [(i.axis, i.array.dtype) for i in rows._inputs]
         names = ", ".join(rows.observed_vars)
-        self.per_row, self._others, self._n_rows = cut.per_row, cut.others, rows.n_rows
         self._shared = _row_data(model, cut, rows.n_rows, names)
         self.first = {v.name: v.get_value(borrow=True) for v in self._shared}
         self.placeholders = tuple(
@@ -396,17 +386,6 @@ class _Data:
                         "other rows (as with x - x.mean()); compute it beforehand, or pass the "
                         "number itself"
                     )
-
-    def tables(self) -> bytes:
-        """Return a hash of the arrays that rows index or are computed with."""
-        digest = hashlib.blake2b(digest_size=16)
-        for v in ancestors([*self.per_row, *self._others]):
-            if v in self._shared or not isinstance(v, Constant | SharedVariable):
-                continue
-            value = v.data if isinstance(v, Constant) else v.get_value(borrow=True)
-            if np.size(value) > _SHORT and self._n_rows not in np.shape(value):
-                digest.update(np.ascontiguousarray(value).tobytes())
-        return digest.digest()
 
     def _names(self, variables) -> str:
         found = set(ancestors(variables)) & set(self._shared)

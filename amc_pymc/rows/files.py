@@ -20,8 +20,6 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from numpy.lib import format as npy
-
 _FILES = Path("/proc/self/fd")
 #: Least size in bytes of an array in shared memory.
 _LEAST = 16 * 2**20
@@ -32,7 +30,7 @@ _AROUND, _RESIDENT = 64 * 2**10, 256 * 2**20
 
 
 class Draft:
-    """A file open for reading and writing, which is removed with this object unless it is published.
+    """An array in a file, which is removed with this object.
 
     Parameters
     ----------
@@ -44,31 +42,30 @@ class Draft:
     file : binary file
     path : str
         Path of the file for other processes, as long as this object exists.
+    shape, dtype : tuple of int, numpy.dtype
+        Those of the array that was written.
     """
 
     def __init__(self, folder: Path | None):
         self._folder = folder
         self.file, name = _opened(folder)
-        self._nameless = name is None
         self.path = name or f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
         self._end = weakref.finalize(self, _discard, self.file, name, os.getpid())
 
     def write(
         self, shape: tuple[int, ...], dtype: np.dtype, fill: Callable[[np.ndarray], Any]
     ) -> None:
-        """Write an array in NumPy's format, which ``fill`` is given as zeros.
+        """Write an array, which ``fill`` is given as zeros.
 
         Raises
         ------
         OSError
             If there is not enough space on the disk.
         """
-        header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        npy.write_array_header_1_0(self.file, header)
-        offset = self.file.tell()
+        self.shape, self.dtype = shape, dtype
         if self._folder is not None:
-            self._reserve(offset + math.prod(shape) * dtype.itemsize)
-        mapped = np.memmap(self.file, dtype, "r+", offset, shape)
+            self._reserve(math.prod(shape) * dtype.itemsize)
+        mapped = np.memmap(self.file, dtype, "r+", shape=shape)
         fill(np.asarray(mapped))
         mapped.flush()
         self.file.seek(0, os.SEEK_END)
@@ -84,19 +81,8 @@ class Draft:
                 "amc_pymc.Rows(folder=) on another disk."
             ) from error
 
-    def publish(self, target: Path) -> None:
-        """Give the complete file its name, in the place of another of this name."""
-        handle = self.file.fileno()
-        os.fsync(handle)
-        if self._nameless:
-            target.unlink(missing_ok=True)
-            # Without a folder, which an absolute path ignores, os.link does not follow symbolic links.
-            os.link(self.path, target, src_dir_fd=handle)
-        else:
-            os.replace(self.path, target)
-
     def discard(self) -> None:
-        """Close the file and remove it, unless it was published."""
+        """Close the file and remove it."""
         self._end()
 
 
@@ -155,14 +141,13 @@ class RowStore:
 
     Parameters
     ----------
-    path : str or Path
-    draft : Draft, optional
-        The file, if it is removed with this object.
+    draft : Draft
+        The file, which exists as long as this object or a process has it open.
     """
 
-    def __init__(self, path: str | os.PathLike[str], draft: Draft | None = None):
-        self.path, self._draft, self._touched = str(path), draft, 0.0
-        self._identity = _identity(self.path)
+    def __init__(self, draft: Draft):
+        self.path, self._draft, self._touched = draft.path, draft, 0.0
+        self._kept = draft.dtype, draft.shape, _identity(draft.path)
 
     @cached_property
     def data(self) -> np.ndarray:
@@ -177,16 +162,15 @@ class RowStore:
 
     @cached_property
     def _mapped(self) -> np.ndarray:
+        dtype, shape, identity = self._kept
         try:
-            if _identity(self.path) != self._identity:
+            if _identity(self.path) != identity:
                 raise ValueError("another file has taken its place")
-            mapped: np.ndarray = np.load(self.path, mmap_mode="r")
-            return mapped
-        except (EOFError, OSError, ValueError) as error:
+            return np.memmap(self.path, dtype, "r", shape=shape)
+        except (OSError, ValueError) as error:
             raise ValueError(
-                f"The rows in {self.path} cannot be opened: {error}. Rows without a folder can be "
-                "read on the same machine only, and as long as the step that made them exists: "
-                "make it anew, or pass amc_pymc.Rows(folder=) to keep them."
+                f"The rows in {self.path} cannot be opened: {error}. They can be read on the same machine "
+                "only, and as long as the step that made them exists: make it anew."
             ) from error
 
     def release(self) -> None:
@@ -205,8 +189,7 @@ class RowStore:
             self.release()
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {k: self.__dict__[k] for k in ("path", "_identity")}
-        return kept | {"_draft": None, "_touched": 0.0}
+        return {"path": self.path, "_kept": self._kept, "_draft": None, "_touched": 0.0}
 
 
 def _identity(path: str) -> bytes:
@@ -250,7 +233,7 @@ class InMemory(RowStore):
             fill(self.data)
         else:
             draft.write(shape, dtype, fill)
-            super().__init__(draft.path, draft)
+            super().__init__(draft)
 
     def release(self) -> None:
         """Do nothing: the data stay in memory."""

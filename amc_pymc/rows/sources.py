@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import mmap
 import os
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,10 +47,6 @@ class Source:
         """Yield rows in blocks that are read at once, of ``size`` rows if possible."""
         raise NotImplementedError
 
-    def stamp(self) -> list[Any] | None:
-        """Return numbers and strings that identify the source; None if it is not in files."""
-        return None
-
 
 class ArraySource(Source):
     """Arrays (N, ...) by the name of the ``pm.Data`` whose rows they hold."""
@@ -72,22 +67,6 @@ class ArraySource(Source):
             yield {n: np.array(part) for n, part in zip(self._arrays, parts)}
             for array in arrays:
                 release(array)
-
-    def stamp(self) -> list[Any] | None:
-        """Return files and layout of whole memory maps; None if there are other arrays."""
-        # Parts of a map, and maps that are changed in memory only, are not what the file says.
-        if not all(
-            isinstance(a, np.memmap)
-            and isinstance(a.base, mmap.mmap)
-            and a.filename
-            and a.mode != "c"
-            for a in self._arrays.values()
-        ):
-            return None
-        return [
-            [name, *file_stamp(Path(a.filename)), a.offset, [*a.strides], [*a.shape], str(a.dtype)]
-            for name, a in sorted(self._arrays.items())
-        ]
 
 
 def _chunk_of(array: Any) -> int:
@@ -163,12 +142,12 @@ class ParquetSource(TableSource):
     """A Parquet file, or all Parquet files of a folder in the order of their names."""
 
     def __init__(self, path: Path, columns: Chosen):
-        self._files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-        if not self._files:
+        files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+        if not files:
             raise ValueError(f"rows: {str(path)!r} has no Parquet files")
         try:
             dataset = importlib.import_module("pyarrow.dataset").dataset
-            self._table = dataset(list(map(str, self._files)), format="parquet")
+            self._table = dataset(list(map(str, files)), format="parquet")
             self.n_rows = self._table.count_rows()
         except ImportError as error:
             raise ImportError(
@@ -185,10 +164,6 @@ class ParquetSource(TableSource):
         for batch in self._table.to_batches(columns=self._names, batch_size=size, **ahead):
             yield batch.to_pandas(ignore_metadata=True)
 
-    def stamp(self) -> list[Any]:
-        """Return what identifies the files, and the columns."""
-        return [[file_stamp(f) for f in self._files], self.labels]
-
 
 class DaskTable(TableSource):
     """A Dask dataframe, read partition by partition."""
@@ -203,12 +178,6 @@ class DaskTable(TableSource):
         for k in range(self._frame.npartitions):
             (frame,) = computed([self._frame[self._names].get_partition(k)])
             yield frame
-
-
-def file_stamp(path: Path) -> list[Any]:
-    """Return path, size, time of modification and inode of a file."""
-    status = path.stat()
-    return [str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino]
 
 
 # --- settings --------------------------------------------------------------------------------------
@@ -236,11 +205,8 @@ class Rows:
         For tables: the column of each ``pm.Data`` (N,), or the list of its columns (N, K). By default
         a column has the name of its ``pm.Data``.
     folder : str or path, optional
-        Existing folder in which the store is kept, as ``rows-*.npy``. Later runs of the same model reuse it if
-        the source is the same Parquet files or whole memory maps, recognised by path, size, time of
-        modification and inode; rows of other sources are written again. By default the store is a
-        temporary file, unnamed if the system allows that, and is removed with the last object that
-        needs it.
+        Existing folder of the store, which is a temporary file, unnamed if the system allows that, and is
+        removed with the last object that needs it. Default: the system's folder of temporary files.
     memory : int, default 256 MiB
         Bytes that the pass may use, in addition to those that the source uses to read a chunk.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import math
 import tempfile
@@ -21,8 +19,6 @@ from amc_pymc.rows.sources import Placeholder, Rows, Source
 
 _log = logging.getLogger("amc_pymc")
 _DTYPE = np.dtype(np.float64)
-#: Version of the format, and number of rows that identify a packing.
-_FORMAT, _SAMPLE = 8, 16
 #: Maximum rows of a chunk, and divisor of the memory for it, because several copies are held.
 _MOST, _SHARE = 65_536, 32
 
@@ -35,13 +31,10 @@ class Packing(Protocol):
     placeholders : tuple of Placeholder
         Data from which the columns are computed.
     n_columns : int
-    digest : str
-        Hash of the functions that read the columns.
     """
 
     placeholders: tuple[Placeholder, ...]
     n_columns: int
-    digest: str
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
         """Return the columns (m, C) of a chunk whose first row has the number ``first``."""
@@ -114,9 +107,7 @@ def stored_rows(
     *,
     progressbar: bool = True,
 ) -> RowStore:
-    """Return the store of the rows of a source: the one in their folder, or a new one.
-
-    The name of a store that is kept is a hash of what it was made from.
+    """Return a new store of the rows of a source.
 
     Raises
     ------
@@ -125,37 +116,25 @@ def stored_rows(
     OSError
         If there is not enough space on the disk.
     """
-    folder, stamp = Path(rows.folder or tempfile.gettempdir()).resolve(), source.stamp()
-    sample = packed_rows(packing, source.labels, next(source.chunks(_SAMPLE)), 0).tolist()
-    facts = _FORMAT, source.n_rows, packing.n_columns, packing.digest, stamp, sample
-    name = hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
-    target = folder / f"rows-{name}.npy"
-    if rows.folder is not None and stamp is not None and target.exists():
-        _log.info("Rows are read from %s, made by an earlier run.", target)
-        return RowStore(target)
+    folder = Path(rows.folder or tempfile.gettempdir()).resolve()
     shape, begun = (source.n_rows, packing.n_columns), time.monotonic()
     draft = Draft(folder)
     try:
         draft.write(shape, _DTYPE, lambda out: _fill(out, rows, source, packing, progressbar))
-        if rows.folder is not None:
-            draft.publish(target)
     except BaseException:
         draft.discard()
         raise
     _log.info(
-        "%s rows of %d columns, %s MiB, were written to %s in %.0f s with buffers of %s MiB; the store is %s.",
+        "%s rows of %d columns, %s MiB, were written to %s in %.0f s with buffers of %s MiB; the "
+        "store is removed with the last step that reads it.",
         f"{shape[0]:,}",
         shape[1],
         f"{math.prod(shape) * _DTYPE.itemsize / 2**20:,.0f}",
-        folder if rows.folder is None else target,
+        folder,
         time.monotonic() - begun,
         f"{rows.memory / 2**20:,.0f}",
-        "removed with the last step that reads it" if rows.folder is None else "kept",
     )
-    if rows.folder is None:
-        return RowStore(draft.path, draft)
-    draft.discard()
-    return RowStore(target)
+    return RowStore(draft)
 
 
 def _fill(

@@ -26,26 +26,16 @@ _IN_STORE = "its rows are in a store, and groups must be in memory"
 _FEW_LEVELS = 250
 #: Maximum number of rows for which reading most groups is cheap.
 _FEW_ROWS = 20_000
-#: Number of rows per level from which effects of few levels stay among the parameters at first: they are often nearly
-#: Gaussian, and a decision then reads some hundred rows.
+#: Number of rows per level from which effects of few levels stay among the parameters: they are often nearly Gaussian,
+#: and a decision then reads some hundred rows. Where moves are rejected, as with rare events, draws take more of them.
 _INFORMED = 250
-#: Predicted acceptance of moves below which they do not, and maximum number of rows for that: with 40 groups of 300
-#: rows, chains had R-hat 1.15 at 0.53 and 1.03 at 0.77, and more effective draws per second than with the effects
-#: integrated out from 0.84 on.
-_NEARLY_GAUSSIAN, _MOST_ROWS = 0.8, 200_000
 
 
-def chosen_factor(
-    model: Model,
-    active_names: Sequence[str],
-    options: Options,
-    factors: Sequence[Factor] | None = None,
-) -> Factor | None:
+def chosen_factor(model: Model, active_names: Sequence[str], options: Options) -> Factor | None:
     """Return the factor that a step integrates out, None if it integrates none out.
 
     By default, this is the factor with the most levels among those whose variables are all sampled,
-    if a race over its groups is worthwhile. ``factors`` are those of :func:`find_factors`, if
-    already found.
+    if a race over its groups is worthwhile.
 
     Raises
     ------
@@ -53,12 +43,11 @@ def chosen_factor(
         If ``marginalize`` names variables that cannot be integrated out.
     """
     wanted = options.marginalize
-    if wanted is None or (wanted == "auto" and options.proxy is None):
+    if wanted is None:
         return None
-    if options.proxy is None:
-        raise ValueError("marginalize needs proxy='taylor'")
-    if factors is None:
-        factors = possible_factors(model, options)
+    factors = find_factors(model, options.observed_vars)
+    if options.rows is not None:
+        factors = [replace(f, reason=f.reason or _IN_STORE) for f in factors]
     if wanted != "auto":
         factor = grouped_by(wanted, factors, model, "marginalize")
         problem = _not_sampled(factor, active_names)
@@ -72,62 +61,23 @@ def chosen_factor(
             chosen.label, f"{chosen.n_levels:,}", chosen.levels.size / chosen.n_levels,
         )  # fmt: skip
     elif factors:
-        _log.info(
-            "Not integrated out: %s.", "; ".join(reasons_against(factors, active_names, None))
-        )
+        reasons = (f"{f.label}: {_reason_against(f, active_names)}" for f in factors)
+        _log.info("Not integrated out: %s.", "; ".join(reasons))
     return chosen
 
 
 def prepare_grouped(
-    model: Model,
-    names: Sequence[str],
-    options: Options,
-    point: dict[str, np.ndarray],
-    factors: Sequence[Factor] | None = None,
+    model: Model, names: Sequence[str], options: Options, point: dict[str, np.ndarray]
 ) -> Preparation:
-    """Prepare a model with the factor of :func:`chosen_factor` integrated out.
-
-    Effects that stay among the parameters by default are integrated out after all if moves would often be rejected.
-    """
-    if factors is None and options.marginalize == "auto":
-        factors = possible_factors(model, options)
-    chosen = chosen_factor(model, names, options, factors)
-    prepared = prepare(model, names, options, point=point, factor=chosen)
-    forecast, n_rows = prepared.forecast, prepared.densities.n_rows
-    if chosen or not factors or forecast is None:
-        return prepared
-    if forecast.acceptance >= _NEARLY_GAUSSIAN or n_rows > _MOST_ROWS:
-        return prepared
-    factor = next((f for f in factors if not _obstacle(f, names)), None)
-    if factor is None:
-        return prepared
-    _log.info(
-        "Integrating %s out after all: only %.0f%% of the moves would be accepted.",
-        factor.label,
-        100.0 * forecast.acceptance,
-    )
-    return prepare(model, names, options, point=point, factor=factor)
-
-
-def possible_factors(model: Model, options: Options) -> list[Factor]:
-    """Return the factors of :func:`find_factors`, with reasons against them if rows are in a store."""
-    factors = find_factors(model, options.observed_vars)
-    if options.rows is None:
-        return factors
-    return [replace(f, reason=f.reason or _IN_STORE) for f in factors]
-
-
-def reasons_against(
-    factors: Sequence[Factor], active_names: Sequence[str], chosen: Factor | None
-) -> tuple[str, ...]:
-    """Return the factors that ``marginalize="auto"`` has not integrated out, with reasons."""
-    reasons = ((f.label, _reason_against(f, active_names)) for f in factors if f is not chosen)
-    return tuple(f"{label}: {reason}" for label, reason in reasons if reason)
+    """Prepare a model with the factor of :func:`chosen_factor` integrated out."""
+    chosen = chosen_factor(model, names, options)
+    return prepare(model, names, options, point=point, factor=chosen)
 
 
 def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
     """Return why a factor is not integrated out by default; empty if it may be."""
-    problem, n, levels = _obstacle(factor, active_names), factor.levels.size, factor.n_levels
+    problem = factor.reason or _not_sampled(factor, active_names)
+    n, levels = factor.levels.size, factor.n_levels
     pays = levels >= _FEW_LEVELS or (n <= _FEW_ROWS and n < _INFORMED * levels)
     if problem or pays:
         return problem
@@ -135,11 +85,6 @@ def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
         f"a race over {levels:,} groups of {n / levels:,.0f} rows each would read most of them "
         f"(marginalize={list(factor.variables)} insists)"
     )
-
-
-def _obstacle(factor: Factor, active_names: Sequence[str]) -> str:
-    """Return why a factor cannot be integrated out; empty if it can."""
-    return factor.reason or _not_sampled(factor, active_names)
 
 
 def _not_sampled(factor: Factor, active_names: Sequence[str]) -> str:

@@ -35,11 +35,12 @@ from amc_pymc.steps.model_densities import (
     grouped_densities,
     stored_densities,
 )
-from amc_pymc.steps.settings import Options, TaylorProxy
+from amc_pymc.steps.settings import Options
 from amc_pymc.tall.mode import likelihood_mode, posterior_mode
 from amc_pymc.tall.racing.rules import AutoRace, ExactRace
 from amc_pymc.tall.samplers.compiled import unit_changes
 from amc_pymc.tall.samplers.preparation import (
+    Forecast,
     Preparation,
     expected_acceptance,
     log_weights,
@@ -59,7 +60,8 @@ from amc_pymc.tall.split import NoSurface
 from amc_pymc.tall.thinning import Thinning, fit_thinning
 
 _log = logging.getLogger("amc_pymc")
-#: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too.
+#: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too:
+#: it had 0.85 for an ARCH model of order 5, where the expansion in coefficients had 0.
 _FITS_WELL, _POOR = 0.9, 0.05
 #: Acceptance rate below which a flag is raised: at 0.2, effects of a sparse Poisson regression had R-hat 1.2 after
 #: 2 x 1,500 draws, at 0.05 those of rare events 1.7. The number of units below which all are read, so that no expansion is needed.
@@ -78,7 +80,10 @@ _POSSIBLE, _MOST_STATES = 16, 2_000
 #: Number of points at which the quadrature error is measured, and their scale relative to the Gaussian
 #: approximation (too narrow for standard deviations, whose posterior is skewed).
 _NODE_POINTS, _NODE_WIDTH = 20, 1.5
-_MORE = "raise TaylorProxy(max_dim=) if memory and time allow"
+#: Number of rows on which the mode search starts.
+_SUBSAMPLE = 20_000
+#: Maximum number of coordinates D of the expansion, which stores D + D^2 sums and makes D passes over the data.
+_MOST_COORDINATES = 500
 #: Error probability of decisions that is advised without a control variate, whose lack is not flagged up to it.
 _SMALL_DELTA = 0.01
 #: Number of rows by which the acceptance of thinned decisions is predicted.
@@ -119,7 +124,6 @@ def prepare(
         try:
             prepared = preparing.run()
         except NoProxy as reason:
-            cast(RowDensities, preparing.bare.raced).forget_expansion()
             prepared = preparing.without_proxy(str(reason))
     seconds = time.perf_counter() - begin
     _log.info("Prepared in %.1f s.", seconds)
@@ -176,7 +180,7 @@ def _densities(
     model: Model, factor: Factor | None, options: Options, point: dict[str, np.ndarray]
 ) -> ModelDensities | GroupedModel:
     """Return the densities of the factor's groups, or of rows if there is none."""
-    if factor is not None and options.proxy is not None:
+    if factor is not None:
         densities = grouped_densities(model, factor, options.observed_vars, point)
         if densities.expand.size >= densities.reads.size:
             return densities
@@ -215,36 +219,28 @@ class _Preparing:
         if self.rows is not None:
             self.bare = Preparation(densities, self.rows.raced, start, self.rows.coefficients)
 
-    @property
-    def proxy(self) -> TaylorProxy:
-        """Settings of a control variate in the parameters."""
-        return cast(TaylorProxy, self.options.proxy)
-
     def run(self) -> Preparation:
         """Return the preparation with a control variate; raise ``NoProxy`` if none is possible."""
-        if self.options.proxy is None:
-            raise NoProxy("proxy=None")
+        if not self.wanted and isinstance(self.options.race, ExactRace):
+            raise NoProxy("draws read all rows")  # it would only cost time
         found = self.with_surface()
-        if found is not None:
-            found = self.finished(found)
-            if found.cut is None or found.kinked or _acceptance(found) > _POOR:
-                return found  # there is no other expansion, or it is as good
-            self.rng = as_generator(SEED)
-        try:
-            plain = self.finished(self.with_taylor())
-        except NoProxy:
-            if found is None:
-                raise
-            return found
-        return plain if found is None or _acceptance(plain) > _acceptance(found) else found
+        if found is None:
+            return self.finished(self.with_taylor())
+        found = self.finished(found)
+        if found.cut is None or found.kinked or _acceptance(found) > _POOR:
+            return found  # there is no other expansion, or it is as good
+        self.rng = as_generator(SEED)
+        with contextlib.suppress(NoProxy):
+            return max(found, self.finished(self.with_taylor()), key=_acceptance)
+        return found
 
     def without_proxy(self, reason: str) -> Preparation:
-        """Return the preparation without a control variate, or raise an error if the user insists."""
-        if self.options.insist:
-            raise ValueError(f"proxy='taylor' cannot be used: {reason}") from None
+        """Return the preparation without a control variate, for draws of discrete variables or for an error."""
         flags, spent = self.bare.flags, self.densities.rows_evaluated
-        if self.options.race.delta > _SMALL_DELTA:
-            flags += (flag("no_control_variate", reason=reason),)
+        if not self.wanted:
+            cast(RowDensities, self.bare.raced).forget_expansion()
+            if self.options.race.delta > _SMALL_DELTA:
+                flags += (flag("no_control_variate", reason=reason),)
         return replace(self.bare, rows_spent=spent, no_proxy=reason, flags=flags)
 
     def finished(self, prepared: Preparation) -> Preparation:
@@ -255,7 +251,7 @@ class _Preparing:
             self.say("Choosing the nodes of the quadrature")
             prepared = _with_nodes(prepared, self.groups)
         self.say("Measuring residuals")
-        prepared = with_forecast(prepared, race, self.proxy.exact_rows, self.rng)
+        prepared = with_forecast(prepared, race, self.rng)
         prepared = _with_weights(prepared)
         if isinstance(race, ExactRace | AutoRace):
             prepared = _with_thinning(prepared, race, self.active)
@@ -264,14 +260,13 @@ class _Preparing:
 
     def subsample(self) -> int:
         """Return the number of units on which the mode search starts."""
-        return max(1, self.proxy.subsample * self.densities.n_units // self.densities.n_rows)
+        return max(1, _SUBSAMPLE * self.densities.n_units // self.densities.n_rows)
 
-    def refuse_many(self, number: int, advice: str = _MORE) -> None:
+    def refuse_many(self, number: int, advice: str = "") -> None:
         """Raise ``NoProxy`` if the rows depend on many coordinates."""
-        if number > self.proxy.max_dim:
+        if number > _MOST_COORDINATES:
             raise NoProxy(
-                f"the rows depend on {number} coordinates, more than max_dim={self.proxy.max_dim} "
-                f"({advice})"
+                f"the rows depend on {number:,} coordinates, more than {_MOST_COORDINATES}{advice}"
             )
 
     # --- prior times surrogate ------------------------------------------------------------------
@@ -330,17 +325,16 @@ class _Preparing:
             x, precision = mode.x, mode.precision
         centre = x
         if not smooth:
-            args = bare.raced, bare.eta(bare.start), self.proxy.subsample
+            args = bare.raced, bare.eta(bare.start), _SUBSAMPLE
             centre = likelihood_mode(*args, self.rng)
         surrogate = surrogate_at(bare.raced, centre)
-        gaussian, wanted = None, self.wanted and self.continuous.size > 0
-        if surrogate and wanted:
+        gaussian = surface = None
+        if surrogate and self.wanted:
             hessian = surrogate.hessian if bare.cut is None else densities.hessian(x)
             gaussian = fit_gaussian(densities, hessian, x, self.continuous, precision)
-        if not surrogate or (wanted and not gaussian):
+        if not surrogate or (self.wanted and not gaussian):
             happened = "; ".join(f.happened for f in flags) or "found"
             raise NoProxy(f"the derivatives are not finite at the mode ({happened})")
-        surface = None
         if gaussian is not None:
             draws = np.stack([gaussian.draw(self.rng) for _ in range(_DRAWS)])
             surface = gaussian_surface(gaussian, self.active, draws)
@@ -366,7 +360,7 @@ class _Preparing:
             str(self.model.values_to_rvs[v]) for v in self.model.value_vars
             if v.name in rows.row_local
         )  # fmt: skip
-        advice = f"{local} has one value per row; integrate it out" if local else _MORE
+        advice = f" ({local} has one value per row; integrate it out)" if local else ""
         self.refuse_many(raced.expand.size, advice)
         return not discrete
 
@@ -399,7 +393,7 @@ class _Preparing:
 
 
 def _acceptance(prepared: Preparation) -> float:
-    return 0.0 if prepared.forecast is None else prepared.forecast.acceptance
+    return cast(Forecast, prepared.forecast).acceptance
 
 
 def _with_weights(prepared: Preparation) -> Preparation:
@@ -409,7 +403,8 @@ def _with_weights(prepared: Preparation) -> Preparation:
     deviation of log weights predicts effective draws better than the Pareto k of the weights.
     """
     forecast, n_rows, surface = prepared.forecast, prepared.densities.n_rows, prepared.surface
-    if surface is None or forecast is None or forecast.acceptance > _FITS_WELL:
+    assert forecast is not None
+    if surface is None or forecast.acceptance > _FITS_WELL:
         return prepared
     number = int(np.clip(_WEIGHT_ROWS / n_rows, _FEWEST_WEIGHTS, _MOST_WEIGHTS))
     logs = log_weights(prepared, number)
@@ -429,8 +424,7 @@ def _with_weights(prepared: Preparation) -> Preparation:
 def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     """Choose the nodes of the quadrature, and expand groups with these."""
     fit, surrogate = prepared.fit, prepared.surrogate
-    if fit is None or surrogate is None:
-        return prepared
+    assert fit is not None and surrogate is not None
     error = choose_nodes(model, _node_points(fit, model.layout), as_generator(SEED))
     surrogate = surrogate_at(model, surrogate.centre) or surrogate
     flags = prepared.forecast_flags
@@ -495,18 +489,17 @@ def _lost(prepared: Preparation, thinning: Thinning) -> float:
 
 def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
     """Return an approximate covariance (E, E) of what rows read."""
-    surface = prepared.surface
+    surface, surrogate = prepared.surface, prepared.surrogate
+    assert surface is not None and surrogate is not None
     size: int = prepared.raced.layout.size
-    if surface is None or (prepared.cut is None and not surface.moving):
+    if prepared.cut is None and not surface.moving:
         inside = np.ix_(fit.coordinates, fit.coordinates)
         factor, _ = gaussian_factor(fit.precision[inside])
         covariance = np.zeros((size, size))
         covariance[inside] = factor @ factor.T
         return covariance
     found = np.cov(prepared.eta(surface.draws).T)
-    curvature = (
-        np.zeros(size) if prepared.surrogate is None else -np.diag(prepared.surrogate.hessian)
-    )
+    curvature = -np.diag(surrogate.hessian)
     left_out = np.flatnonzero((np.diag(found) == 0.0) & (curvature > 0.0))
     found[left_out, left_out] = 1.0 / curvature[left_out]  # coefficients without their indicators
     weight = len(surface.draws) / (len(surface.draws) + size)

@@ -29,7 +29,7 @@ from amc_pymc.runs import JobReport, number_of_cores, run_jobs
 from amc_pymc.steps.product_space_results import ChainRecord, product_space_result
 from amc_pymc.steps.racing_metropolis import metropolis_sampler
 from amc_pymc.steps.racing_step import chosen_vars
-from amc_pymc.steps.settings import Options, TaylorProxy, proposal_kinds
+from amc_pymc.steps.settings import Options
 from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers import gibbs, metropolis
 from amc_pymc.tall.samplers.chain import report
@@ -49,17 +49,13 @@ def sample_product_space(
     models: Mapping[str, Any],
     *,
     prior_probs: Sequence[float] | Mapping[str, float] | None = None,
-    pseudo_prior: Literal["laplace", "pilot"] = "laplace",
-    adapt: Literal["wang_landau"] | None = "wang_landau",
     draws: int = 1000,
     tune: int = 1000,
     chains: int = 4,
     observed_vars: Sequence[Any] | None = None,
     delta: float | None = None,
-    race: Literal["normal", "bernstein", "exact"] | Race = "normal",
+    race: Literal["normal", "exact"] | Race = "normal",
     batch_size: int | None = None,
-    proposal: Literal["auto", "surrogate", "random_walk"] = "auto",
-    proxy: Literal["taylor"] | TaylorProxy = "taylor",
     audits: int | Audits = 200,
     transitions_per_draw: int = 1,
     mp_ctx: str | None = None,
@@ -85,21 +81,12 @@ def sample_product_space(
         At least two, continuous, with the same observed rows. A model may have no free variable.
     prior_probs : sequence or mapping of float, optional
         Prior probabilities of the models, up to a constant; default all equal.
-    pseudo_prior : {"laplace", "pilot"}
-        Gaussian in unconstrained space: the Laplace approximation at each model's mode, or the
-        moments of a pilot chain of each model, which are better for skewed posteriors.
-    adapt : {"wang_landau"} or None
-        How the weights of the models are tuned, in a chain of ``tune`` draws before all others. It
-        starts from the Laplace approximation of each evidence. None keeps the prior.
     draws, tune, chains : int
-        The first ``tune`` draws of each chain tune its proposals and are discarded.
+        A chain of ``tune`` draws tunes the weights of the models, from the Laplace approximation of each evidence. Then
+        the first ``tune`` draws of each chain tune its proposals and are discarded.
     observed_vars, delta, race, batch_size, audits
         As for :class:`RacingMetropolis`; they also apply to the index. ``race="exact"`` reads all
         rows in every step.
-    proposal : {"auto", "surrogate", "random_walk"}
-        Proposal for the parameters, as for :class:`RacingMetropolis`.
-    proxy : "taylor" or TaylorProxy
-        Control variates, as for :class:`RacingMetropolis`.
     transitions_per_draw : int
         Transitions of the parameters per draw of the index.
     mp_ctx : str, optional
@@ -132,7 +119,7 @@ def sample_product_space(
     ------
     ValueError
         For fewer than two models, discrete variables, models whose observed rows differ, a model
-        without a mode for its pseudo-prior, or arguments out of range.
+        without a control variate, or arguments out of range.
 
     Notes
     -----
@@ -140,7 +127,7 @@ def sample_product_space(
 
     .. math:: \tilde\pi_k \, \frac{p_k(\theta_k)}{g_k(\theta_k)} \prod_n p_k(y_n \mid \theta_k),
 
-    where :math:`g_k` is the pseudo-prior. The draw errs with probability at most ``delta`` if batch
+    where :math:`g_k` is the pseudo-prior, the Laplace approximation of the posterior. The draw errs with probability at most ``delta`` if batch
     means are normal. :func:`amc_pymc.decision_error` returns the measured errors of both steps.
 
     References
@@ -167,10 +154,6 @@ def sample_product_space(
     """
     names = _checked_models(models)
     prior = _prior(prior_probs, names)
-    if pseudo_prior not in ("laplace", "pilot"):
-        raise ValueError(f"pseudo_prior must be 'laplace' or 'pilot', got {pseudo_prior!r}")
-    if adapt not in ("wang_landau", None):
-        raise ValueError(f"adapt must be 'wang_landau' or None, got {adapt!r}")
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
     if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
         raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
@@ -178,24 +161,20 @@ def sample_product_space(
     as_generator(random_seed)  # raises an error if it is no seed
     workers = number_of_cores(cores, chains)
     options = Options.among(locals())
-    if options.proxy is None:
-        raise ValueError("proxy must be 'taylor', got None: pseudo-priors need the mode")
-    proposal_kinds(proposal, options.no_proxy)
     if workers > 1:
         multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)
     _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
     shared = replace(options.audits, chains=chains)
-    samplers = [replace(_sampler(models[n], n, options, proposal), audits=shared) for n in names]
-    adapting, first, *rngs = spawn_generators(random_seed, 2 + chains)
-    pilots = spawn_generators(first, len(names)) if pseudo_prior == "pilot" else ()
-    space = ModelSpace(samplers, options.race, shared, pilots)
-    log_weights = -space.laplace_log_evidence if adapt else np.log(prior)
+    samplers = [replace(_sampler(models[n], n, options), audits=shared) for n in names]
+    # The second stream stays unused, so that a seed keeps its draws.
+    adapting, _, *rngs = spawn_generators(random_seed, 2 + chains)
+    space = ModelSpace(samplers, options.race, shared)
     until = None if limit is None else started + limit
-    plan = _Plan(int(tune), draws, log_weights, adapt=False, until=until)
-    total = chains * (plan.tune + plan.draws) + (plan.tune if adapt else 0)
+    plan = _Plan(int(tune), draws, -space.laplace_log_evidence, adapt=False, until=until)
+    total = chains * (plan.tune + plan.draws) + plan.tune
     begin = time.perf_counter()
     with progress("Sampling models", total, enabled=progressbar) as bar:
-        if adapt and plan.tune:
+        if plan.tune:
             plan = plan._replace(log_weights=_adapted_weights(space, plan, adapting, bar))
         run = functools.partial(_run_chain, space, plan)
         records = run_jobs(run, list(enumerate(rngs)), cores=workers, bar=bar, mp_ctx=mp_ctx)
@@ -249,16 +228,13 @@ def _prior(prior_probs: Any, names: Sequence[str]) -> np.ndarray:
 
 
 @remembering()
-def _sampler(model: Model, name: str, options: Options, proposal: str) -> Metropolis:
+def _sampler(model: Model, name: str, options: Options) -> Metropolis:
     model = model if model.free_RVs else _with_a_parameter(model)
     try:
         chosen = chosen_vars(None, model, "sample_product_space")
-        sampler = metropolis_sampler(model, [v.name for v in chosen], options, proposal)
+        return metropolis_sampler(model, [v.name for v in chosen], options)
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
-    if sampler.prepared.fit is None:
-        raise ValueError(f"models[{name!r}] has no finite curvature at its mode to build on")
-    return sampler
 
 
 def _with_a_parameter(model: Model) -> Model:

@@ -8,22 +8,20 @@ import time
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+
+from pymc import Model
 
 from amc_pymc.flags import Flag, warn_of
 from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.rows import Rows
-from amc_pymc.steps.grouping import possible_factors, prepare_grouped, reasons_against
+from amc_pymc.steps.grouping import prepare_grouped
 from amc_pymc.steps.model_densities import checked_densities
-from amc_pymc.steps.racing_step import chosen_vars, first_of
-from amc_pymc.steps.settings import Options, TaylorProxy
+from amc_pymc.steps.racing_step import chosen_vars
+from amc_pymc.steps.settings import Options
 from amc_pymc.tall.samplers.preparation import Preparation
-
-if TYPE_CHECKING:
-    from pymc import Model
-
 
 #: Gradients per effective draw of NUTS where the posterior suits it; steep hierarchies take ten times as many.
 _GRADIENTS = 15
@@ -50,11 +48,6 @@ class RacingForecast:
         Expected number of rows per decision.
     exact : bool
         Whether decisions are made without error.
-    exact_rows : int
-        Rows evaluated at every decision.
-    residual_sd : float
-        Standard deviation over rows, or groups, of what a race samples, for moves between independent draws from the
-        Gaussian approximation.
     acceptance : float
         Expected acceptance rate of moves on prior times surrogate.
     effective_draws, nuts_effective_draws : float
@@ -64,12 +57,6 @@ class RacingForecast:
         Groups that are raced instead of rows, 0 if rows are raced.
     marginalized : tuple of str
         Variables that are integrated out.
-    not_marginalized : tuple of str
-        Variables of which each row selects a level but that are not integrated out, with the reason.
-    moves : str
-        Which variables are drawn from a Gaussian given which hyperparameters; empty if there are none.
-    seconds : float
-        Wall time of the preparation.
     flags : tuple of Flag
         Doubts about the forecast and about runs; each has a ``name`` and a ``message``.
     """
@@ -80,16 +67,11 @@ class RacingForecast:
     suggestion: str
     expected_rows: float
     exact: bool = False
-    exact_rows: int = 0
-    residual_sd: float = math.nan
     acceptance: float = math.nan
     effective_draws: float = math.nan
     nuts_effective_draws: float = math.nan
     n_groups: int = 0
     marginalized: tuple[str, ...] = ()
-    not_marginalized: tuple[str, ...] = ()
-    moves: str = ""
-    seconds: float
     flags: tuple[Flag, ...] = ()
 
     def __str__(self) -> str:
@@ -97,8 +79,6 @@ class RacingForecast:
         if self.n_groups:
             names = ", ".join(self.marginalized)
             lines.append(f"{self.n_groups:,} groups, over which {names} is integrated out")
-        lines += [self.moves] if self.moves else []
-        lines += [f"not integrated out is {each}" for each in self.not_marginalized]
         if not math.isnan(self.acceptance):
             how = "exact" if self.exact else "by a race"
             lines += [
@@ -120,7 +100,6 @@ def racing_forecast(
     observed_vars: Sequence[Any] | None = None,
     delta: float | None = None,
     batch_size: int | None = None,
-    proxy: Literal["auto", "taylor"] | TaylorProxy = "auto",
     marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
     rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     model: Model | None = None,
@@ -133,7 +112,7 @@ def racing_forecast(
 
     Parameters
     ----------
-    vars, observed_vars, delta, batch_size, proxy, marginalize, rows, model
+    vars, observed_vars, delta, batch_size, marginalize, rows, model
         As for :class:`RacingMetropolis`.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
@@ -145,8 +124,8 @@ def racing_forecast(
     Warns
     -----
     UserWarning
-        For every flag: no control variate, a mode that was not found, rounded rows, or effects integrated out with
-        an error.
+        For every flag: a mode that was not found, rows far from their expansion, or effects integrated out with an
+        error.
 
     Examples
     --------
@@ -164,30 +143,26 @@ def racing_forecast(
     moved = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
     names = moved if vars is not None else [v.name for v in model.value_vars]
     point = initial_point_of(model)
-    auto = options.marginalize == "auto"
-    factors = possible_factors(model, options) if auto else None
-    prepared = prepare_grouped(model, names, options, point, factors)
-    left = reasons_against(factors, names, prepared.densities.factor) if factors else ()
+    prepared = prepare_grouped(model, names, options, point)
     flags, forecast = prepared.flags + prepared.forecast_flags, prepared.forecast
     warn_of(flags, "racing_forecast")
     n_rows = prepared.densities.n_rows
     common: dict[str, Any] = {
         "n_rows": n_rows,
         "n_parameters": prepared.densities.layout.indices(moved).size,
-        "not_marginalized": left,
-        "seconds": prepared.seconds,
         "flags": flags,
     }
     if forecast is None:
         text = (
-            f"There is no control variate ({prepared.no_proxy}): races would read a large part of the rows, "
-            "so use NUTS."
+            f"There is no control variate ({prepared.no_proxy}), and races would read nearly all rows: "
+            "use NUTS."
         )
         return RacingForecast(**common, suggestion=text, expected_rows=float(n_rows))
     read = forecast.rows if prepared.thinning is None else prepared.thinning.expected
     rows_per_unit = n_rows / prepared.densities.n_units
     densities, factor = prepared.densities, prepared.densities.factor
-    x = prepared.start if prepared.fit is None else prepared.fit.mean
+    assert prepared.fit is not None
+    x = prepared.fit.mean
     gradient = of_rows = _seconds(lambda: densities.value_and_gradient(x))
     if factor is not None and options.rows is None:  # NUTS integrates nothing out
         rows_alone = checked_densities(model, options, point)
@@ -203,38 +178,24 @@ def racing_forecast(
         suggestion=_suggestion(share, n_rows, poor, racing > nuts),
         expected_rows=read * rows_per_unit,
         exact=prepared.thinning is not None,
-        exact_rows=int(prepared.exact_rows.size * rows_per_unit),
-        residual_sd=forecast.residual_sd,
         acceptance=forecast.acceptance,
         effective_draws=racing,
         nuts_effective_draws=nuts,
         n_groups=0 if factor is None else densities.n_units,
         marginalized=() if factor is None else factor.variables,
-        moves=_moves(model, prepared),
     )
-
-
-def _moves(model: Model, prepared: Preparation) -> str:
-    """Return which coefficients are Gaussian given which hyperparameters; empty if there are no hyperparameters."""
-    surface, layout = prepared.surface, prepared.densities.layout
-    if surface is None or not surface.moving:
-        return ""
-    names = {v.name: str(model.values_to_rvs[v].name) for v in model.value_vars}
-    parts = layout.names_at(surface.gaussian), layout.names_at(surface.hyperparameters)
-    coefficients, given = (first_of([names[n] for n in part]) for part in parts)
-    return f"{coefficients} are Gaussian given {given}"
 
 
 def _speed(prepared: Preparation, rows_read: float, gradient: float) -> float:
     """Return expected effective draws of racing per CPU second."""
-    surface, correlation, n_rows = prepared.surface, 0.0, prepared.densities.n_rows
-    seconds = _OVERHEAD + rows_read / n_rows * gradient
-    if surface is not None and surface.moving:
+    surface, forecast, correlation = prepared.surface, prepared.forecast, 0.0
+    assert surface is not None and forecast is not None
+    seconds = _OVERHEAD + rows_read / prepared.densities.n_rows * gradient
+    if surface.moving:
         rng = np.random.default_rng(0)  # draws are timed and forgotten
         seconds += _seconds(lambda: surface.chain(_MOVES, 0.0, rng)) / _MOVES
         correlation = surface.correlation(surface.hyperparameters) ** surface.repeats
-    accepted = 0.0 if prepared.forecast is None else prepared.forecast.acceptance
-    correlation = 1.0 - accepted * (1.0 - correlation)
+    correlation = 1.0 - forecast.acceptance * (1.0 - correlation)
     return (1.0 - correlation) / (1.0 + correlation) / seconds
 
 
@@ -259,5 +220,5 @@ def _suggestion(share: float, n_rows: int, poor: bool, faster: bool) -> str:
         return "Too few rows for racing to pay: use NUTS."
     return (
         "The control variate leaves much to the race: the posterior is far from Gaussian, or a few "
-        "rows dominate. Reparametrise, raise TaylorProxy(exact_rows=), or use NUTS."
+        "rows dominate. Reparametrise, or use NUTS."
     )

@@ -14,19 +14,18 @@ from pymc import Model
 from pymc.util import RandomGenerator
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.factors import element_states
 from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.results.tables import GIBBS_STATS
 from amc_pymc.rows import Rows
 from amc_pymc.steps.preparation import prepare
-from amc_pymc.steps.racing_step import RacingStep, chosen_vars, first_of, stat_dtypes
-from amc_pymc.steps.settings import Options, TaylorProxy
-from amc_pymc.tall.racing.rules import ExactRace, Race, as_race
+from amc_pymc.steps.racing_step import RacingStep, chosen_vars, stat_dtypes
+from amc_pymc.steps.settings import Options
+from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers import gibbs
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.tuning import FEWEST, Audits
+from amc_pymc.tall.samplers.tuning import Audits
 
 
 class RacingGibbs(RacingStep):
@@ -50,14 +49,8 @@ class RacingGibbs(RacingStep):
         Discrete variables to sample; default: all. Others may have their own steps.
     delta : float, default 0.05
         Maximum error probability of a draw, in (0, 0.5).
-    race : {"normal", "bernstein", "exact"} or a race such as NormalRace
+    race : {"normal", "exact"} or a race such as NormalRace
         ``"exact"`` reads all rows: a plain Gibbs sampler, for validation.
-    proxy : {"auto", "taylor"} or TaylorProxy or None
-        Control variate. ``"auto"`` expands every row in the quantities that it computes from the
-        discrete variables (``gamma * beta``, ``mu[k]``), or uses none if the row is not smooth in
-        them.
-    states : mapping of str to sequence of int, optional
-        States of variables whose support cannot be inferred from their distribution.
     max_states : int, default 1000
         Maximum number of states of a variable.
     blocked : bool, default True
@@ -84,6 +77,11 @@ class RacingGibbs(RacingStep):
     :math:`l_{i,n} = \log f_n(i) + (\log f_0(i) + \varepsilon_i) / N`. The race finds the arm with the
     highest mean over the rows. States in which the rest of the model has log density
     :math:`-\infty` are excluded; if only one is left, no row is read.
+
+    A control variate expands every row in the quantities that it computes from the discrete
+    variables (``gamma * beta``, ``mu[k]``). If rows are not smooth in them, as where a discrete
+    variable selects data, races read rows themselves, and many decisions are close: use
+    ``delta=0.01, batch_size=200``.
 
     ``sample_stats`` contains the variables that the page "Variables of results" lists.
 
@@ -130,12 +128,10 @@ class RacingGibbs(RacingStep):
         *,
         observed_vars: Sequence[Any] | None = None,
         delta: float | None = None,
-        race: Literal["normal", "bernstein", "exact"] | Race = "normal",
+        race: Literal["normal", "exact"] | Race = "normal",
         batch_size: int | None = None,
-        proxy: Literal["auto", "taylor"] | TaylorProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int = 1,
-        states: Mapping[str, Sequence[int]] | None = None,
         max_states: int = 1000,
         rows: Rows | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         model: Model | None = None,
@@ -143,43 +139,28 @@ class RacingGibbs(RacingStep):
         blocked: bool = True,
         progressbar: bool = True,
     ):
-        if proxy == "auto" and isinstance(as_race(race, delta, batch_size), ExactRace):
-            proxy = None  # a control variate would only cost time
         options, model = Options.among(locals()), context_model(model)
         most = positive_int("max_states", max_states)
         value_vars = chosen_vars(vars, model, type(self).__name__, discrete=True)
         names, point = [v.name for v in value_vars], initial_point_of(model)
-        possible = _states(model, value_vars, dict(states or {}), most, point)
+        possible = _states(model, value_vars, most, point)
         prepared = prepare(model, names, options, point=point, fit=False)
         elements = _elements(prepared, possible)
         settings = options.sampler_settings()
         sampler = gibbs.Gibbs(prepared=prepared, elements=elements, **settings)
         self._set_up(sampler, model, value_vars, rng, options.progressbar)
 
-    def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
-        doubts, enough = super()._doubts(chain, x), chain.auditor.draws >= FEWEST
-        if enough and (stuck := gibbs.excluding(self.sampler, chain, x)):
-            labels = self.prepared.densities.layout.labels()
-            what, total = first_of([labels[c] for c in stuck]), self.sampler.elements.raced.size
-            doubts.append(flag("excluded", number=len(stuck), total=total, what=what))
-        return doubts
-
 
 def _states(
     model: Model,
     value_vars: Sequence[Any],
-    given: Mapping[str, Sequence[int]],
     max_states: int,
     point: Mapping[str, np.ndarray],
 ) -> dict[str, list[np.ndarray]]:
     """Return the states of each element of each variable; raise an error if the start is not one."""
-    names = {v.name for v in value_vars}
-    unknown = set(given) - names
-    if unknown:
-        raise ValueError(f"states names {sorted(unknown)}; RacingGibbs draws {sorted(names)}")
     out = {}
     for v in value_vars:
-        states = element_states(model, v, given.get(v.name), max_states=max_states)
+        states = element_states(model, v, max_states=max_states)
         for value, possible in zip(np.ravel(point[v.name]), states):
             if value not in possible:
                 raise ValueError(

@@ -25,7 +25,7 @@ from amc_pymc.rows import Rows
 from amc_pymc.steps.grouping import prepare_grouped
 from amc_pymc.steps.preparation import moved_coordinates
 from amc_pymc.steps.racing_step import RacingStep, chosen_vars, stat_dtypes
-from amc_pymc.steps.settings import Options, TaylorProxy, proposal_kinds
+from amc_pymc.steps.settings import Options
 from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.metropolis import Metropolis
@@ -38,7 +38,6 @@ _TRIES = 2
 #: Measured costs, in log-likelihood evaluations of one row: drawing local effects (per row), storing
 #: a draw, and a transition apart from its rows.
 _DRAWING_COST, _STORING_COST, _TRANSITION_COST = 6.0, 10_000.0, 1_000.0
-_TUNING_TRANSITIONS = 5
 #: Largest number of transitions of a draw where moves are often rejected.
 _MOST_TRANSITIONS = 8
 #: Maximum rows read by a batch of draws, if no other step moves anything: in memory, to limit the time
@@ -77,34 +76,24 @@ class RacingMetropolis(RacingStep):
         exactly.
     delta : float, default 0.05
         Maximum error probability of a decision, in (0, 0.5).
-    race : {"auto", "normal", "bernstein", "exact"} or a race such as NormalRace
+    race : {"auto", "normal", "exact"} or a race such as NormalRace
         ``"exact"`` makes no error. It *thins* decisions where the rows' remainders can be bounded,
         which then read few rows or none, and otherwise reads all rows. ``"auto"`` thins decisions
         where that is expected to cost less than a ``"normal"`` race, and else races;
         ``sample_stats["race_exact"]`` says which draws are exact.
-        :class:`BernsteinRace` does not require normal batch means, but a range of the rewards.
     batch_size : int, optional
         Number of rows or groups in the first batch; default: 50 rows or 20 groups.
-    proposal : {"auto", "random_walk", "surrogate"}
-        ``"surrogate"`` moves leave prior times the second-order expansion of rows or groups invariant, and read no
-        rows: coefficients whose prior is Gaussian given hyperparameters are drawn given these, and hyperparameters are
-        moved by Hamiltonian Monte Carlo on their marginal density. ``"auto"`` mixes them with a random walk; the one
-        that moved the chain further during tuning makes nine tenths of the moves.
-    proxy : {"auto", "taylor"} or TaylorProxy or None
-        Control variate: expansion of each row in the parameters. If none is possible, ``"auto"`` logs a warning and uses none. Many decisions are then close; without
-        ``delta=0.01, batch_size=200``, the posterior is visibly too wide.
     audits : int or Audits, default 200
         Maximum number of decisions per chain repeated on all rows, in at most a tenth of the time.
     transitions_per_draw : int or "auto", default "auto"
         Transitions per stored draw. ``pm.sample`` spends 5-300 microseconds per stored draw, a
         transition often less. ``"auto"`` is 1, and up to 8 if moves are often rejected. If local effects are drawn
         with every stored draw, transitions take about as long as drawing the effects, or less if fewer make
-        successive draws independent. During tuning, when effects are not drawn, it is 5.
+        successive draws independent.
     marginalize : "auto" or None or a variable or sequence of variables
         Local effects to integrate out: variables, or their names, of one grouping factor.
         ``"auto"`` selects the factor with the most levels if it has at least 250 levels, or if
-        there are at most 20,000 rows, unless levels have 250 rows or more each. It selects one of
-        fewer levels, too, if few moves would be accepted otherwise. None disables it.
+        there are at most 20,000 rows, unless levels have 250 rows or more each. None disables it.
     recover : bool, default True
         Draw the effects that are integrated out for every stored draw. If False, their draws are
         NaN, and :func:`amc_pymc.recover_marginals` can draw them afterwards.
@@ -126,8 +115,11 @@ class RacingMetropolis(RacingStep):
     ------
     ValueError
         If an argument is out of range, there is no observed variable, rows are not finite at the
-        start, ``vars`` are discrete, or ``marginalize`` names variables that cannot be integrated
-        out. :class:`amc_pymc.NotRowFactorised` is raised if rows cannot be evaluated one by one.
+        start, ``vars`` are discrete, ``marginalize`` names variables that cannot be integrated
+        out, or there is no control variate: rows depend on more than 500 coordinates or are
+        selected by a discrete variable, or there is no mode. Decisions would then read nearly
+        all rows, and errors of races would widen the posterior; ``race="exact"`` is refused, too.
+        :class:`amc_pymc.NotRowFactorised` is raised if rows cannot be evaluated one by one.
 
     See Also
     --------
@@ -150,12 +142,14 @@ class RacingMetropolis(RacingStep):
     with local effects u, all other parameters :math:`\psi`, and nodes :math:`z_k` and weights
     :math:`w_k` of a Gauss-Hermite rule (product rules for two or three effects). m is the mode of
     the integrand, found by Newton's method for every group and point, and :math:`CC'` its inverse
-    curvature there (Liu & Pierce 1994, Pinheiro & Bates 1995). Discrete effects are summed over
-    their states. Local effects are drawn given :math:`\psi` by independence Metropolis-Hastings steps.
+    curvature there (Liu & Pierce 1994, Pinheiro & Bates 1995). Local effects are drawn given :math:`\psi` by independence Metropolis-Hastings steps.
 
-    ``"surrogate"`` moves are explained in "Moves on prior times surrogate" (Liu 2001, section 9.4.3; Christen & Fox
-    2005). Coefficients are recognised by the derivatives of the prior and of what rows read, not by the way in which a
-    model is written.
+    Moves are a mixture of a random walk and of moves that leave prior times the second-order expansion of rows or groups
+    invariant, for which no row is read: coefficients whose prior is Gaussian given hyperparameters are drawn given
+    these, and hyperparameters are moved by Hamiltonian Monte Carlo on their marginal density. The kind that moved the
+    chain further during tuning makes nine tenths of the moves. See "Moves on prior times surrogate" (Liu 2001, section
+    9.4.3; Christen & Fox 2005). Coefficients are recognised by the derivatives of the prior and of what rows read, not
+    by the way in which a model is written.
 
     ``sample_stats`` contains the variables that the page "Variables of results" lists, one number
     per draw. Counts are sums over the transitions of a draw. ``race_rows`` counts rows even if
@@ -235,10 +229,8 @@ class RacingMetropolis(RacingStep):
         *,
         observed_vars: Sequence[Any] | None = None,
         delta: float | None = None,
-        race: Literal["auto", "normal", "bernstein", "exact"] | Race = "auto",
+        race: Literal["auto", "normal", "exact"] | Race = "auto",
         batch_size: int | None = None,
-        proposal: Literal["auto", "random_walk", "surrogate"] = "auto",
-        proxy: Literal["auto", "taylor"] | TaylorProxy | None = "auto",
         audits: int | Audits = 200,
         transitions_per_draw: int | Literal["auto"] = "auto",
         marginalize: Literal["auto"] | Sequence[Any] | None = "auto",
@@ -251,7 +243,7 @@ class RacingMetropolis(RacingStep):
     ):
         options, model = Options.among(locals()), context_model(model)
         value_vars = chosen_vars(vars, model, type(self).__name__)
-        if vars is None:  # indicators can be moved, and discrete effects of groups summed out
+        if vars is None:  # indicators can be moved
             value_vars += [v for v in model.value_vars if v not in value_vars]
         names = [v.name for v in value_vars]
         self._recover = boolean("recover", recover)
@@ -260,29 +252,22 @@ class RacingMetropolis(RacingStep):
                 "recover=False is for effects that are integrated out, and marginalize=None integrates "
                 "none out; leave one of them out"
             )
-        sampler = metropolis_sampler(model, names, options, proposal)
+        sampler = metropolis_sampler(model, names, options)
         densities = sampler.prepared.densities
         surface = sampler.prepared.surface
-        discrete = () if densities.factor is None else densities.factor.names
-        if surface is not None:
-            discrete += tuple(densities.layout.names_at(surface.binary))
-        value_vars = [v for v in value_vars if v.dtype.startswith("float") or v.name in discrete]
+        assert surface is not None
+        moved = densities.layout.names_at(surface.binary)
+        value_vars = [v for v in value_vars if v.dtype.startswith("float") or v.name in moved]
         self._alone = len(value_vars) == len(model.value_vars)
         groups = _groups_of(sampler.prepared)
-        if groups is not None and not self._recover:
-            if not self._alone:
-                raise ValueError(
-                    "recover=False leaves local effects undrawn, and other steps need them: let this "
-                    "step sample all variables, or pass recover=True"
-                )
-            if groups.discrete:
-                raise ValueError("recover=False cannot mark discrete effects as not drawn")
+        if groups is not None and not self._recover and not self._alone:
+            raise ValueError(
+                "recover=False leaves local effects undrawn, and other steps need them: let this "
+                "step sample all variables, or pass recover=True"
+            )
         if options.transitions_per_draw == "auto":
             number = _transitions(sampler, self._recover)
-            # Effects are not drawn while tuning if no other step needs them.
-            drawn_later = self._alone and groups is not None and self._recover
-            tuning = _TUNING_TRANSITIONS if drawn_later else None
-            sampler = dataclasses.replace(sampler, transitions=number, tuning_transitions=tuning)
+            sampler = dataclasses.replace(sampler, transitions=number)
             if number > 1:
                 _log.info("%d transitions for every stored draw; race_rows is their sum.", number)
         if self._alone and groups is None:
@@ -332,8 +317,7 @@ def _transitions(sampler: Metropolis, recover: bool) -> int:
     """
     prepared = sampler.prepared
     model, forecast = _groups_of(prepared), prepared.forecast
-    if forecast is None or prepared.surface is None:
-        return 1
+    assert forecast is not None  # because there is a control variate
     spread = 2.0 * special.ndtri(0.5 * forecast.acceptance)
     needed = int(np.clip(np.ceil(2.0 * spread**2), 1, _MOST_TRANSITIONS))
     if model is None or not recover:
@@ -345,18 +329,20 @@ def _transitions(sampler: Metropolis, recover: bool) -> int:
     return int(np.clip(drawing / transition, needed, max(needed, useful)))
 
 
-def metropolis_sampler(
-    model: Model,
-    names: Sequence[str],
-    options: Options,
-    proposal: str,
-) -> Metropolis:
-    """Return the Metropolis sampler of some variables, of which a factor may be integrated out."""
-    proposal_kinds(proposal, options.no_proxy)  # raises an error before all work
+def metropolis_sampler(model: Model, names: Sequence[str], options: Options) -> Metropolis:
+    """Return the Metropolis sampler of some variables, of which a factor may be integrated out.
+
+    Raises
+    ------
+    ValueError
+        If no control variate is possible.
+    """
     prepared = prepare_grouped(model, names, options, initial_point_of(model))
+    if prepared.no_proxy:
+        raise ValueError(
+            f"There is no control variate: {prepared.no_proxy}. Without one, decisions read nearly all "
+            "rows, and errors of races widen the posterior. Use NUTS or other step methods of PyMC."
+        )
     groups = prepared.densities.factor is not None
-    reason = "" if prepared.fit is not None else prepared.no_proxy or "there is no mode"
-    kinds = proposal_kinds(proposal, reason)
     active = moved_coordinates(prepared.densities.layout, names)
-    settings = options.sampler_settings(groups=groups)
-    return Metropolis(prepared=prepared, active=active, kinds=kinds, **settings)
+    return Metropolis(prepared=prepared, active=active, **options.sampler_settings(groups=groups))

@@ -51,7 +51,7 @@ def recover_marginals(
         As for the step.
     tries : int, default 5
         Independence Metropolis-Hastings proposals per group and draw, each accepted with a
-        probability of 0.8 to 1. Discrete effects are drawn exactly.
+        probability of 0.8 to 1.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None

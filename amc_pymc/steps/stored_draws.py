@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 _FEWEST, _SHORTEST = 100, 10
 #: R-hat up to which long chains agree, and the probability that independent draws of a coordinate exceed the limit.
 _R_HAT, _BY_CHANCE = 1.02, 1e-4
-#: Difference between stored and recomputed log densities that rounding explains, in nats and relative,
-#: and share of draws that may differ by more.
-_NATS, _RELATIVE, _SHARE = 0.05, 1e-5, 0.05
-#: Libraries whose sample_stats hold the log density on the unconstrained scale, and its name.
-_COMPARABLE = {"pymc": "lp", "nutpie": "logp", "amc_pymc": "lp"}
-#: Statistics of step methods that move some of the variables after the density was stored.
-_OTHER_STEPS = ("accept", "accepted", "scaling", "nstep_out", "race_rows")
 
 
 class Health(NamedTuple):
@@ -119,10 +112,8 @@ def _check_variables(posterior: xr.Dataset, free: Sequence[Any]) -> None:
             )
 
 
-def stored_draws(
-    posterior: xr.Dataset, model: Model, densities: ParticleDensities
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return draws of the free variables on the unconstrained scale (C, N, D), and the log density there (C, N).
+def stored_draws(posterior: xr.Dataset, model: Model, densities: ParticleDensities) -> np.ndarray:
+    """Return draws of the free variables on the unconstrained scale (C, N, D).
 
     Raises
     ------
@@ -142,8 +133,8 @@ def stored_draws(
         values[name] = array.reshape(-1, *array.shape[2:])
     with np.errstate(all="ignore"):
         x = unconstrain(model, densities.layout, values)
-    log_density = _checked_density(x, values, densities)
-    return x.reshape(*shape, densities.n_dim), log_density.reshape(shape)
+    _check_density(x, values, densities)
+    return x.reshape(*shape, densities.n_dim)
 
 
 def draws_of(group: xr.Dataset, name: str, model: Model) -> np.ndarray:
@@ -174,9 +165,9 @@ def draws_of(group: xr.Dataset, name: str, model: Model) -> np.ndarray:
     return array.values
 
 
-def _checked_density(
+def _check_density(
     x: np.ndarray, values: dict[str, np.ndarray], densities: ParticleDensities
-) -> np.ndarray:
+) -> None:
     for variable, name in zip(densities.variables, densities.layout.names, strict=True):
         wrong = ~np.isfinite(x[:, densities.layout.slices[name]]).all(axis=1)
         if wrong.any():
@@ -190,42 +181,12 @@ def _checked_density(
         raise ValueError(
             f"draws of {densities.layout.labels()[still[0]]} in idata are all the same: nothing can be fitted to them."
         )
-    log_density = densities.values(x).sum(axis=0)
-    impossible = log_density == -np.inf
+    impossible = densities.values(x).sum(axis=0) == -np.inf
     if impossible.any():
         raise ValueError(
             f"{int(impossible.sum()):,} of {len(x):,} draws in idata have posterior density zero: they are draws of "
             "another model, or of other data."
         )
-    return log_density
-
-
-def foreign_density(idata: xr.DataTree, log_density: np.ndarray) -> str | None:
-    """Return a message if the log density that a sampler stored differs from that of the model at the draws (C, N).
-
-    A constant difference is ignored, because samplers may leave out constants. The densities are not compared if
-    step methods moved some variables after the density was stored.
-    """
-    if "sample_stats" not in idata.children:
-        return None
-    stats = idata["sample_stats"].to_dataset()
-    library = str(idata["posterior"].attrs.get("inference_library", ""))
-    name = _COMPARABLE.get(library)
-    if name not in stats or any(other in stats for other in _OTHER_STEPS):
-        return None
-    if stats[name].sizes != {"chain": log_density.shape[0], "draw": log_density.shape[1]}:
-        return None
-    stored = stats[name].transpose("chain", "draw").values
-    gap = stored - log_density
-    gap -= np.median(gap)
-    unlike = ~(np.abs(gap) <= _NATS + _RELATIVE * np.abs(stored))
-    if unlike.mean() <= _SHARE:
-        return None
-    return (
-        f"the log density of the model differs from {name!r} in the sample_stats of idata at "
-        f"{unlike.mean():.0%} of the draws, by up to {np.abs(gap).max():.3g} nats beside a constant: the draws are of "
-        "another model, or of other data"
-    )
 
 
 def health_of(idata: xr.DataTree, x: np.ndarray) -> Health:

@@ -72,7 +72,7 @@ def run(method: str, models, o) -> tuple[Result, object]:
     settings = {"taylor": {}, "exact": {"race": "exact", "audits": 0}}[method]
     common_settings = {
         "tune": o.tune, "chains": o.chains, "cores": o.cores, "random_seed": o.seed,
-        "pseudo_prior": "pilot", "progressbar": False, **settings,
+        "progressbar": False, **settings,
     }  # fmt: skip
     begin = time.perf_counter()
     result = amc.sample_product_space(models, draws=o.draws, **common_settings)

@@ -14,20 +14,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.engine.jit import njit
 from amc_pymc.tall.racing import (
     REWARDS,
-    BernsteinRace,
     ExactRace,
     NormalRace,
     RaceRule,
     make_population,
     race,
 )
-from amc_pymc.tall.racing.rules import bernstein_serfling
+from amc_pymc.tall.racing.rules import schedule
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
 from benchmarks.harness.options import Option
@@ -82,23 +82,23 @@ def draw(number, race, rewards, points, table, log_p, population, rule, noise_rn
 def make_table(kind: str, n_arms: int, n_rows: int, rng) -> np.ndarray:
     """Rewards (N, K) of mean zero and standard deviation one in every column."""
     shape = (n_rows, n_arms)
-    if kind == "normal":
-        table = rng.normal(size=shape)
-    elif kind == "uniform":
-        table = rng.random(shape)
-    else:
+    if kind == "lognormal":
         table = rng.lognormal(0.0, 2.0, shape)
+    else:
+        table = (rng.normal if kind == "normal" else rng.random)(size=shape)
     table -= table.mean(axis=0)
     table /= table.std(axis=0)
     return table
 
 
-def bardenet_rule(n_rows: int, delta: float, ranges: np.ndarray) -> RaceRule:
-    """Rule of Bardenet, Doucet & Holmes (2014): Racing-EBS with delta / (2 T^2) for the test after T rows."""
-    rule = BernsteinRace(delta, float(ranges.max())).rule(n_rows, 2)
-    n = rule.sizes
-    sd, width = bernstein_serfling(delta / (2.0 * n**2.0), n, n_rows)
-    return rule._replace(sd_factor=sd * np.sqrt((n - 1.0) / n), range_factor=width)
+def bernstein_rule(n_rows: int, delta: ArrayLike, n: np.ndarray, ranges: np.ndarray) -> RaceRule:
+    """Empirical Bernstein-Serfling bound, error ``delta`` after ``n`` rows (Bardenet & Maillard 2015, theorem 4.3)."""
+    rho = np.where(n <= n_rows / 2, 1.0 - (n - 1.0) / n_rows, (1.0 - n / n_rows) * (1.0 + 1.0 / n))
+    log = np.log(5.0 / delta) / n
+    # The race's standard deviation has divisor T - 1, the bound's T; differences have twice the range.
+    sd = np.sqrt(2.0 * rho * log * (n - 1.0) / n)
+    width = 2.0 * ranges.max() * (7.0 / 3.0 + 3.0 / np.sqrt(2.0)) * log
+    return ExactRace().rule(n_rows, 2)._replace(sizes=n, sd_factor=sd, offset=width)
 
 
 def t_test_rule(n_rows: int, delta: float) -> RaceRule:
@@ -106,21 +106,20 @@ def t_test_rule(n_rows: int, delta: float) -> RaceRule:
     n = np.array([*range(500, int(0.95 * n_rows) + 1, 500), n_rows], dtype=np.int64)
     error = np.sqrt((1.0 - (n - 1.0) / (n_rows - 1)) / n)
     factor = -stdtrit(n - 1, delta) * error
-    zero = np.zeros(n.size)
-    return ExactRace().rule(n_rows, 2)._replace(sizes=n, sd_factor=factor, range_factor=zero)
+    return ExactRace().rule(n_rows, 2)._replace(sizes=n, sd_factor=factor, offset=0.0 * factor)
 
 
 def rules(setting: Setting, ranges: np.ndarray, n_rows: int):
     """Rule of a setting."""
-    delta, arms = setting.delta, setting.arms
+    delta, arms, n = setting.delta, setting.arms, schedule(n_rows, 2)
     if setting.race == "lil'UCB":
         return heuristic(delta, ranges, ROWS_PER_PULL)
     if setting.race == "Korattikara et al.":
         return t_test_rule(n_rows, delta)
     if setting.race == "Bardenet et al.":
-        return bardenet_rule(n_rows, delta, ranges)
+        return bernstein_rule(n_rows, delta / (2.0 * n**2.0), n, ranges)
     if setting.race == "Racing-EBS":
-        return BernsteinRace(delta, float(ranges.max())).rule(n_rows, arms)
+        return bernstein_rule(n_rows, delta / (arms - 1) / (n.size - 1), n, ranges)
     rule = NormalRace(delta).rule(n_rows, arms)
     return rule._replace(guarded=False) if setting.race.endswith("unguarded") else rule
 
@@ -128,11 +127,8 @@ def rules(setting: Setting, ranges: np.ndarray, n_rows: int):
 def races_of(arms: int, kind: str) -> list[str]:
     """Races compared for this number of arms; "unguarded" is as in the paper."""
     out = ["Racing-Normal", "Racing-EBS", "lil'UCB"]
-    if arms == 2:
-        out += ["Korattikara et al.", "Bardenet et al."]
-    if kind == "lognormal":
-        out += ["Racing-Normal, unguarded"]
-    return out
+    out += ["Korattikara et al.", "Bardenet et al."] if arms == 2 else []
+    return out + (["Racing-Normal, unguarded"] if kind == "lognormal" else [])
 
 
 def settings(arms: Sequence[int]) -> list[Setting]:
@@ -229,11 +225,8 @@ def statements(rows: list[dict]) -> list[list[str]]:
     hard = [r for r in of("Racing-Normal") if r["sigma"] == 0.1]
     lil = [r for r in of("lil'UCB") if r["arms"] == 100 and r["kind"] == "uniform"]
     uniform = [r for r in lil if r["high"] > r["delta"] and r["low"] > r["delta"]]
-    original = [
-        r
-        for r in rows
-        if (r["race"] == "Korattikara et al." and r["low"] <= r["delta"] and r["sigma"] == 0.1)
-    ]
+    t_test = of("Korattikara et al.")
+    original = [r for r in t_test if r["low"] <= r["delta"] and r["sigma"] == 0.1]
     bardenet = [
         r for r in of("Bardenet et al.") if r["share"] < 0.97 * at(r, "Racing-EBS")["share"]
     ]

@@ -103,14 +103,13 @@ def run(job: Job) -> Result:
 def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
     """Draws of the compiled loop, one transition each, after tuning by the step itself."""
     from amc_pymc.tall.samplers import metropolis
-    from amc_pymc.tall.samplers.tuning import KINDS
 
     sampler, rng = step.sampler, np.random.default_rng(job.seed)
     chain = metropolis.init(sampler, rng, tune=_TUNE, draws=draws)
-    x = step.prepared.start if step.prepared.fit is None else step.prepared.fit.mean.copy()
+    x = step.prepared.fit.mean.copy()
     for _ in range(_TUNE):
         x, _ = metropolis.step(sampler, chain, x, rng, tuning=True)
-    out, counts = np.empty((draws, x.size)), metropolis.MetropolisCounts.zeros(len(KINDS), draws)
+    out, counts = np.empty((draws, x.size)), metropolis.MetropolisCounts.zeros(draws)
     state = sampler.races(chain), chain.moves, rng, chain.log(True), rng
     watch = Stopwatch()
     sampler.run(metropolis.run_draws, 0, 1, 1, np.stack([x, x]), *state, out, counts)

@@ -1,7 +1,7 @@
 """Tall data that are hard on subsampling: bias against a long NUTS run, decision errors, rows read.
 
     python -m benchmarks.tall.hard                                  # five problems, N = 1e5
-    python -m benchmarks.tall.hard --problems rare --methods racing racing:noproxy nuts
+    python -m benchmarks.tall.hard --problems rare --methods racing nuts
     python -m benchmarks.tall.hard --quick                          # N = 1e4, a few minutes
 
 Rare events (0.2 % positives), covariates with heavy tails, Student-t errors with outliers, a

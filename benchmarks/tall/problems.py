@@ -20,7 +20,7 @@ Data = dict[str, np.ndarray]
 class Job(jobs.Job):
     """One method on so many rows of a problem, to be run by a worker.
 
-    Methods are ``racing:10`` (transitions per draw), ``racing:noproxy``, ``racing:exact``,
+    Methods are ``racing:10`` (transitions per draw), ``racing:exact``,
     ``hmcecs:300`` (rows of a subsample), ``nuts``, ``nuts:lowrank``, ``metropolis``, ``laplace`` and so on.
     ``cap`` bounds warm-up and sampling together, in seconds. ``draws`` and ``tune`` are per chain;
     None leaves them to the method.

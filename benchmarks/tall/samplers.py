@@ -42,8 +42,6 @@ def racing(problem: Problem, job: Job) -> Outcome:
     settings: dict[str, Any] = {"transitions_per_draw": transitions, "recover": not population}
     if exact:
         settings |= {"race": "exact", "audits": 0}
-    if "noproxy" in job.options:
-        settings["proxy"] = None
     model = problem.model(problem.make_data(job.n_rows, job.seed))
     step, built = timed_step(model, lambda: amc.RacingMetropolis(**settings))
     draws = job.draws or (_EXACT_DRAWS if exact else _RACING_DRAWS)
@@ -66,8 +64,6 @@ def gibbs(problem: Problem, job: Job) -> Outcome:
 
     exact = "exact" in job.options
     settings: dict[str, Any] = {"race": "exact", "audits": 0} if exact else {}
-    if "noproxy" in job.options:
-        settings["proxy"] = None
     model = problem.make_model(problem.make_data(job.n_rows, job.seed))
     step, built = timed_step(model, lambda: amc.RacingGibbs(**settings))
     draws, tune = job.draws or (_EXACT_DRAWS if exact else _GIBBS_DRAWS), job.tune or _GIBBS_TUNE

@@ -56,7 +56,6 @@ def check_estimates(text: str) -> None:
         assert float(exact) == pytest.approx(log_evidence(number), abs=1e-4)
         assert float(value) == pytest.approx(float(exact), abs=5.0 * float(error) + 1e-4)
         assert float(error) < 0.05
-    assert "refused: the log density of the model differs from" in text
 
 
 def check_spoilt_draws(text: str) -> None:

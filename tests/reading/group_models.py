@@ -168,14 +168,6 @@ def treatment_coded(x, g, rng):
 
 
 @accepted()
-def discrete_uniform_states(x, g, rng):
-    """Negative states choose entries from the end."""
-    level = pm.Normal("level", 0, 1, shape=4)
-    k = pm.DiscreteUniform("k", -2, 1, shape=G, initval=np.zeros(G, int))
-    pm.Normal("y", x + level[k[g]], 1, observed=rng.normal(size=N))
-
-
-@accepted()
 def multinomial_by_group(x, g, rng):
     b, sd = pm.Normal("b", 0, 1, shape=2), pm.HalfNormal("sd", 1)
     u = pm.Normal("u", 0, sd, shape=G)
@@ -247,7 +239,7 @@ def four_effects(x, g, rng):
     pm.Normal("y", (X * u[g]).sum(1), 1, observed=rng.normal(size=N))
 
 
-@refused("states")
+@refused("discrete effects")
 def unbounded_counts(x, g, rng):
     """An N-mixture."""
     n = pm.Poisson("n", 8.0, shape=G, initval=np.full(G, 20))
@@ -255,7 +247,7 @@ def unbounded_counts(x, g, rng):
     pm.Binomial("y", n=n[g], p=p, observed=rng.binomial(3, 0.4, N))
 
 
-@refused("continuous and discrete")
+@refused("discrete effects; sum them out")
 def continuous_and_discrete(x, g, rng):
     k = pm.Bernoulli("k", 0.4, shape=G)
     u = pm.Normal("u", 0, 1, shape=G)

@@ -223,23 +223,24 @@ def test_rows_that_a_variable_selects_read_it(build):
 
 def prepared(build):
     model, *_ = case(build)
-    options = Options(proxy="taylor", progressbar=False)
+    options = Options(progressbar=False)
     return prepare(model, [], options, point=model.initial_point(), fit=False)
 
 
 @rough
 def test_they_leave_no_control_variate(build):
     (name,) = STATES[build]
-    message = rf"proxy='taylor' cannot be used: the rows depend on .*{name} as an index or a cond"
-    with pytest.raises(ValueError, match=message):
-        prepared(build)
+    reason = prepared(build).no_proxy
+    assert (
+        reason.startswith("the rows depend on") and f"{name} as an index or a condition" in reason
+    )
 
 
 def test_conditions_on_parameters_are_no_obstacle():
     """The search for the mode leaves sigma > 0 and lower <= upper behind on its way."""
     assert prepared(chosen_scale).surrogate is not None
-    with pytest.raises(ValueError, match=r"proxy='taylor' cannot be used: .*(impossible|finite)"):
-        prepared(uniform_width)
+    reason = prepared(uniform_width).no_proxy
+    assert "impossible" in reason or "finite" in reason
 
 
 def test_without_discrete_variables_there_is_nothing_to_compute():
@@ -297,4 +298,6 @@ def test_the_mode_of_related_parameters_is_found():
     assert np.all(np.abs(found.surrogate.centre) < 3 * np.abs(etas).max())
     moves, rows = probe_moves(found, np.random.default_rng(1)), np.arange(N)
     plain = [np.std(np.subtract(*(found.raced.values(eta, rows) for eta in m))) for m in moves]
-    assert found.forecast.residual_sd < 0.5 * np.mean(plain)
+    centre = found.surrogate.centre
+    left = [np.std(unit_changes(found.raced.rewards, m, centre, rows)) for m in moves]
+    assert np.mean(left) < 0.5 * np.mean(plain)

@@ -31,7 +31,6 @@ CONTINUOUS = {
     "two_observed": 31,
     "dummies": 31,
 }
-DISCRETE = ("discrete_uniform_states", "zero_inflation")
 #: Relative to one nat; the nodes above leave less, but for heavy tails.
 ERROR = {"student_rows": 2e-4, "gamma_frailty": 1e-6}
 
@@ -108,15 +107,13 @@ def integrate_plane(f, half=7.0, number=701):
 
 def marginal(groups, g, x):
     f = integrand(groups, g, x)
-    if groups.states is not None:
-        return logsumexp(f(groups.states))
     return integrate_plane(f) if groups.program.n_local == 2 else integrate_line(f)[0]
 
 
 # --- values ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*CONTINUOUS, *DISCRETE])
+@pytest.mark.parametrize("name", CONTINUOUS)
 def test_values_are_integrals(name):
     d = densities(name)
     for x in points(d):
@@ -148,7 +145,7 @@ def numeric(f, x, step):
     return np.array([(f(x + e) - f(x - e)) / (2 * step) for e in step * np.eye(x.size)])
 
 
-@pytest.mark.parametrize("name", [*CONTINUOUS, *DISCRETE])
+@pytest.mark.parametrize("name", CONTINUOUS)
 def test_gradient_and_hessian_are_those_of_the_values(name):
     d = densities(name)
     for x in points(d, 1):
@@ -184,7 +181,7 @@ def change_as_raced(d, here, there, units=None):
 # --- control variates -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*CONTINUOUS, *DISCRETE])
+@pytest.mark.parametrize("name", CONTINUOUS)
 def test_rewards_and_the_expansion_add_up_to_the_change(name):
     d = densities(name, 7)
     rng = np.random.default_rng(6)
@@ -355,23 +352,6 @@ def test_draws_have_the_moments_of_the_conditional(name):
             assert abs(batches.mean() - p @ u**power) < 4.0 * error
 
 
-def test_discrete_effects_are_drawn_with_their_probabilities():
-    d = densities("discrete_uniform_states")
-    x = points(d, 1, scale=1.0)[0]
-    rng = np.random.default_rng(12)
-    effects = np.zeros((d.n_units, 1))
-    states = d.groups.states[:, 0]
-    counts = np.zeros((d.n_units, states.size))
-    for _ in range(4_000):
-        assert d.draw_effects(x, effects, 1, rng) == 1.0
-        counts += effects == states
-    for g in range(d.n_units):
-        p = integrand(d.groups, g, x)(d.groups.states)
-        p = np.exp(p - logsumexp(p))
-        error = np.sqrt(p * (1.0 - p) / 4_000)
-        assert (np.abs(counts[g] / 4_000 - p) < 4.0 * error + 1e-9).all()
-
-
 def test_impossible_effects_are_left_and_never_drawn():
     """Whatever the start, nan included, draws are possible effects after a step."""
     d = densities("gamma_frailty", 7)
@@ -431,7 +411,7 @@ def test_draws_of_two_effects_have_the_covariance_of_the_conditional():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["two_observed", "intercept_and_slope", "discrete_uniform_states"])
+@pytest.mark.parametrize("name", ["two_observed", "intercept_and_slope"])
 def test_compiled_groups_and_the_rest_are_the_model(name):
     model, factor, _ = taken(ACCEPTED[name][0])
     point = model.initial_point()

@@ -56,15 +56,12 @@ def complete(groups, x, effects):
     return sum(np.broadcast_to(a, n).sum() for a, n in zip((rows, prior), size, strict=True))
 
 
-def random_point(model, rng, factor=None):
-    """A point near the initial one; discrete effects are drawn from their states."""
+def random_point(model, rng):
+    """A point near the initial one."""
     point = {}
     for name, value in initial_point_of(model).items():
-        if value.dtype.kind == "f":
-            value = value + 0.5 * rng.normal(size=value.shape)
-            point[name] = np.sort(value) if "ordered" in str(name) else value
-        else:
-            point[name] = rng.integers(0, 2, value.shape).astype(value.dtype)
+        value = value + 0.5 * rng.normal(size=value.shape)
+        point[name] = np.sort(value) if "ordered" in str(name) else value
     return point
 
 
@@ -114,10 +111,8 @@ def test_examples_add_up(name, centred):
             assert "school has a value for each level too" in factors[0].reason
             return
     model, factor, groups = taken(example, name, centred)
-    settings = EXAMPLES[name]
     assert factor.n_levels == (40 if name == "overdispersion" else 12)
     assert set(groups.layout.names).isdisjoint(factor.names)
-    assert groups.program.discrete == settings.discrete
     assert_adds_up(model, factor, groups)
 
 
@@ -194,13 +189,6 @@ def test_reads_are_the_variables_that_groups_depend_on():
     assert groups.reads == ("b", "k_log__")
     _, _, groups = taken(ACCEPTED["dims_and_data"][0])
     assert groups.reads == ("sd_log__",)
-
-
-def test_states_of_discrete_effects():
-    _, _, groups = taken(ACCEPTED["discrete_uniform_states"][0])
-    np.testing.assert_array_equal(groups.states[:, 0], [-2, -1, 0, 1])
-    _, _, groups = taken(example, "latent_classes", True)
-    np.testing.assert_array_equal(groups.states[:, 0], [0, 1, 2])
 
 
 # --- models that have none ------------------------------------------------------------------------

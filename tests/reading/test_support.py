@@ -11,12 +11,12 @@ import pytest
 from amc_pymc.reading.factors import element_states
 
 
-def one(build, *args, **kwargs):
+def one(build, **kwargs):
     """States of a single variable."""
     with pm.Model() as model:
         build()
     (value_var,) = model.value_vars
-    return element_states(model, value_var, *args, **kwargs)
+    return element_states(model, value_var, **kwargs)
 
 
 KNOWN = {
@@ -89,7 +89,7 @@ def test_an_element_without_states():
     ids=["poisson", "truncated below", "mixture"],
 )
 def test_infinitely_many_states_are_refused(build):
-    with pytest.raises(ValueError, match=r"'x' has infinitely many states.*pm\.Truncated.*states="):
+    with pytest.raises(ValueError, match=r"'x' has infinitely many states.*pm\.Truncated"):
         one(build)
 
 
@@ -100,40 +100,14 @@ def test_too_many_states_are_refused():
     assert one(lambda: pm.DiscreteUniform("x", 0, 2_000), max_states=2_001)[0].size == 2_001
     with pytest.raises(ValueError, match=r"has 3 states \(0 to 2\), more than max_states=2"):
         one(lambda: pm.Categorical("x", p=np.ones(3) / 3), max_states=2)
-    with pytest.raises(ValueError, match=r"has 5 states \(0 to 4\), more than max_states=4"):
-        one(lambda: pm.Poisson("x", 2.0), range(5), max_states=4)
 
 
 def test_bounds_that_depend_on_other_variables_are_refused():
     with pm.Model() as model:
         n = pm.DiscreteUniform("n", 1, 5)
         pm.Binomial("x", n, 0.3)
-    with pytest.raises(ValueError, match=r"bounds of 'x' depend on n\. Pass states=\{'x': range"):
+    with pytest.raises(ValueError, match=r"bounds of 'x' depend on n; .*pm\.Metropolis"):
         element_states(model, model.rvs_to_values[model["x"]])
-    given = element_states(model, model.rvs_to_values[model["x"]], range(6))
-    assert given[0].tolist() == list(range(6))
-
-
-@pytest.mark.parametrize(
-    "states, expected",
-    [
-        (range(3), [0, 1, 2]),
-        ([2, 0, 2], [0, 2]),
-        (np.array([5, 4], dtype=np.uint8), [4, 5]),
-        ([True, False], [0, 1]),
-        ((7,), [7]),
-    ],
-)
-def test_states_given(states, expected):
-    found = one(lambda: pm.Poisson("x", 2.0, shape=(2, 1)), states)
-    assert [s.tolist() for s in found] == [expected] * 2
-    assert all(s.dtype == np.int64 for s in found)
-
-
-@pytest.mark.parametrize("states", [[], [0.5, 1.0], ["a"], [None], [[0, 1], [1.5, 2]]])
-def test_states_that_are_no_integers(states):
-    with pytest.raises(ValueError, match=r"states\['x'\] must be a sequence of integers.*got"):
-        one(lambda: pm.Poisson("x", 2.0), states)
 
 
 def test_bounds_are_named_as_given():

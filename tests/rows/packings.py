@@ -18,7 +18,6 @@ class Copies:
         Placeholder("y", (), np.dtype(np.int64)),
     )
     n_columns = 3
-    digest = printed = "copies"
 
     def __init__(self):
         self.sizes: list[int] = []

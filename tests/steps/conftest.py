@@ -77,13 +77,13 @@ def reference(linear, linear_step):
 
 @pytest.fixture(scope="session")
 def beta_step(linear):
-    """Moves ``beta`` only, without a control variate."""
-    return amc.RacingMetropolis([linear["beta"]], model=linear, proxy=None)
+    """Moves ``beta`` only, by races, which are audited."""
+    return amc.RacingMetropolis([linear["beta"]], model=linear, race="normal")
 
 
 @pytest.fixture(scope="session")
 def sigma_step(linear):
-    return amc.RacingMetropolis([linear["sigma"]], model=linear, proxy=None)
+    return amc.RacingMetropolis([linear["sigma"]], model=linear)
 
 
 @pytest.fixture(scope="session")

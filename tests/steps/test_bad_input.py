@@ -31,7 +31,7 @@ def model_of(build, observed=Y, scale=0.1):
 
 def quick(model, **kwargs):
     """Little to prepare."""
-    return amc.RacingGibbs(model=model, proxy=None, **kwargs)
+    return amc.RacingGibbs(model=model, **kwargs)
 
 
 def walk(step, model, number=30, point=None):
@@ -45,8 +45,7 @@ def walk(step, model, number=30, point=None):
 
 @pytest.fixture(scope="module")
 def poisson():
-    """A discrete variable without bounds."""
-    return model_of(lambda: pm.Poisson("k", 1.5))
+    return model_of(lambda: pm.Truncated("k", pm.Poisson.dist(1.5), upper=7))
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -59,15 +58,11 @@ SHARED = {
     "transitions_per_draw": [*COUNTS, None],
     "audits": [-1, 1.5, True, "many", None, [3]],
     "race": ["nrmal", 3, None, True, amc.NormalRace, ["normal"]],
-    "proxy": ["tylor", 3, True, False, amc.TaylorProxy, ["taylor"]],
 }
 #: The same for one of them.
 OWN = {
-    (amc.RacingMetropolis, "proposal"): [
-        "walk", 3, None, True, ["surrogate"], amc.TaylorProxy(),
-    ],
     (amc.RacingGibbs, "max_states"): COUNTS,
-}  # fmt: skip
+}
 
 
 @pytest.mark.usefixtures("unprepared")
@@ -87,7 +82,6 @@ def test_values_out_of_range(categorical, steps, name, values):
                 step(model=categorical, **{name: value})
 
 
-SURROGATE = {"proposal": "surrogate"}
 CONTRADICTIONS = [
     (
         STEPS,
@@ -98,8 +92,6 @@ CONTRADICTIONS = [
     (STEPS, {"target_accept": 0.9}, "target_accept"),
     (STEPS, {"vars": ["nothing", "obs"]}, r"vars names nothing, obs; free variables.*"),
     (STEPS, {"detla": 0.1}, "detla"),
-    (STEPS[1:], {"proposal": "auto"}, "proposal"),
-    (STEPS[:1], {**SURROGATE, "proxy": None}, r"proposal='surrogate'.*proxy=None"),
 ]
 
 
@@ -123,29 +115,18 @@ def test_no_model_or_single_precision(step, categorical):
 
 @pytest.mark.usefixtures("unprepared")
 @pytest.mark.parametrize(
-    ("build", "arguments", "message"),
+    ("build", "message"),
     [
-        (lambda: pm.Poisson("k", 1.5), {}, r"'k' has infinitely many states.*pm\.Metropolis"),
+        (lambda: pm.Poisson("k", 1.5), r"'k' has infinitely many states.*pm\.Metropolis"),
         (
-            lambda: pm.Bernoulli("k", 0.5) + pm.Poisson("j", 1.0),
-            {"vars": ["k"], "states": {"j": range(3)}},
-            r"states names \['j'\]; RacingGibbs draws \['k'\]",
-        ),
-        (
-            lambda: pm.Poisson("k", 1.5),
-            {"states": {"k": range(5, 8)}},
-            r"'k' starts at 1.*\(5 to 7\); give initval=",
-        ),
-        (
-            lambda: pm.Poisson("k", 1.5, initval=9),
-            {"states": {"k": range(5)}},
-            r"'k' starts at 9.*\(0 to 4\)",
+            lambda: pm.Truncated("k", pm.Poisson.dist(1.5), upper=4, initval=9),
+            r"'k' starts at 9.*\(0 to 4\); give initval=",
         ),
     ],
 )
-def test_states(build, arguments, message):
+def test_states(build, message):
     with pytest.raises(ValueError, match=message):
-        amc.RacingGibbs(model=model_of(build), **arguments)
+        amc.RacingGibbs(model=model_of(build))
 
 
 # --- variables ------------------------------------------------------------------------------------
@@ -178,7 +159,7 @@ def test_vars_of_another_model_or_kind(categorical, poisson, normal):
 
 def test_names_and_duplicates(normal, categorical):
     for vars in (["mu"], "mu"):
-        step = amc.RacingMetropolis(vars, model=normal, proxy=None)
+        step = amc.RacingMetropolis(vars, model=normal)
         assert step.vars == [normal.rvs_to_values[normal["mu"]]]
     step = quick(categorical, vars=[categorical["k"]] * 2)
     assert [v.name for v in step.vars] == ["k"]
@@ -256,8 +237,9 @@ def change_point():
     pm.Normal("obs", mu, 1, observed=Y)
 
 
-def three_coordinates():
-    pm.Normal("obs", pm.Normal("beta", size=3).sum(), 1, observed=np.zeros(300))
+def many_coordinates():
+    X = np.random.default_rng(1).normal(size=(300, 501))
+    pm.Normal("obs", X @ pm.Normal("beta", size=501), 1, observed=np.zeros(300))
 
 
 def bad_covariate():
@@ -281,7 +263,7 @@ def no_scalar_form():
     pm.Normal("obs", pt.sort(pm.Normal("b", shape=3))[0], 1, observed=Y)
 
 
-NO_ROWS, TAYLOR = amc.NotRowFactorised, {"proxy": "taylor"}
+NO_ROWS, EXACT = amc.NotRowFactorised, {"race": "exact"}
 MODELS = [
     (METROPOLIS, nothing_free, {}, ValueError, "No free random variables"),
     (GIBBS, nothing_free, {}, ValueError, "No free random variables"),
@@ -300,16 +282,16 @@ MODELS = [
         "observed_vars .*one.*300.*two.*200",
     ),
     (
-        GIBBS, one_value_per_row, {"proxy": None}, ValueError,
+        GIBBS, one_value_per_row, EXACT, ValueError,
         r"z has one value per row.*pm\.Mixture.*CategoricalGibbsMetropolis",
     ),
     (GIBBS, impossible_start, {}, ValueError, r"obs is not finite at the initial point in \d+ of 300"),
-    (METROPOLIS, change_point, TAYLOR, ValueError, "'taylor'.*when as an index or a condition"),
-    (GIBBS, change_point, TAYLOR, ValueError, "'taylor'.*when as an index or a condition"),
     (
-        METROPOLIS, three_coordinates, {"proxy": amc.TaylorProxy(max_dim=2)}, ValueError,
-        "proxy='taylor'.*3 coordinates.*max_dim=2",
+        METROPOLIS, change_point, {}, ValueError,
+        "no control variate: .*when as an index or a condition.*widen the posterior. Use NUTS",
     ),
+    (METROPOLIS, change_point, EXACT, ValueError, "no control variate: .*when as an index"),
+    (METROPOLIS, many_coordinates, {}, ValueError, "depend on 501 coordinates, more than 500. With"),
     (METROPOLIS, bad_covariate, {}, ValueError, "not finite at the initial point in 2 of 300"),
     (
         METROPOLIS, impossible_rows, {}, ValueError,
@@ -365,9 +347,9 @@ def test_impossible_rows_at_the_start_of_a_chain(step):
     """The initial point is fine, but not the one that pm.sample starts from."""
     with pm.Model() as model:
         k, mu = pm.Categorical("k", p=np.ones(3) / 3), pm.Normal("mu")
-        pm.Uniform("obs", mu - 10.0 - k, 10.0, observed=Y)
-    made = step(model=model, proxy=None)
-    point = {**model.initial_point(), "mu": np.array(18.0)}
+        pm.Uniform("obs", mu - 1000.0 - k, 1000.0, observed=Y)
+    made = step(model=model)
+    point = {**model.initial_point(), "mu": np.array(1500.0)}
     with pytest.raises(ValueError, match="not finite at the start of the chain in 300 of 300"):
         walk(made, model, point=point)
 
@@ -381,7 +363,7 @@ def test_impossible_proposals_are_rejected(run):
 
         with pm.Model() as model:
             pm.CustomDist("obs", pm.Normal("mu"), logp=logp, observed=Y)
-        step = amc.RacingMetropolis(model=model, proxy=None)
+        step = amc.RacingMetropolis(model=model)
         idata = run(model, step, initvals={"mu": 0.25}, draws=200)
         assert idata.posterior["mu"].max() <= 0.3
         assert np.ptp(idata.posterior["mu"].values) > 0
@@ -409,21 +391,23 @@ def test_fewer_rows_than_a_batch_are_all_read(run):
     np.testing.assert_array_equal(*(i.posterior["mu"].values for i in idatas))
     assert np.all(idatas[1].sample_stats["race_delta"] == 0.0)
     model = few_rows(1)
-    idata = run(model, amc.RacingMetropolis(model=model, proxy=None), draws=100)
+    idata = run(model, amc.RacingMetropolis(model=model, race="normal"), draws=100)
     assert np.all(idata.sample_stats["race_rows"].isin([0.0, 1.0]))
     assert np.ptp(idata.posterior["mu"].values) > 0
 
 
-def test_without_a_control_variate_there_is_a_warning(categorical):
-    with pytest.warns(UserWarning, match="no control variate .proxy=None") as told:
-        step = quick(categorical)
+def test_without_a_control_variate_races_of_states_warn():
+    with pm.Model() as model:
+        change_point()
+    with pytest.warns(UserWarning, match="no control variate .*when as an index") as told:
+        step = quick(model)
     assert [w.filename for w in told] == [__file__]
-    _, (stats,) = step.step(categorical.initial_point())
+    _, (stats,) = step.step(model.initial_point())
     assert flags_of_bits(stats["race_flags"]) == ["no_control_variate"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        quick(categorical, race="exact")
-        quick(categorical, delta=0.01)  # as the warning advises
+        quick(model, race="exact")
+        quick(model, delta=0.01)  # as the warning advises
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -436,7 +420,7 @@ def test_observed_vars(categorical, step):
 
 
 def test_the_exact_conditional(poisson):
-    step = quick(poisson, states={"k": range(8)}, race="exact", audits=0)
+    step = quick(poisson, race="exact", audits=0)
     found = np.bincount(walk(step, poisson, 2_000), minlength=8) / 2_000
     k = np.arange(8)
     log_weight = np.array([-0.5 * ((Y - 0.1 * j) ** 2).sum() for j in k])

@@ -27,9 +27,10 @@ import amc_pymc as amc
 
 from amc_pymc.reading.graphs import interpreted_mode
 from amc_pymc.results.tables import GIBBS_STATS, METROPOLIS_STATS, RACE_STATS, STEP_STATS
+from amc_pymc.tall.samplers import metropolis
 
 STATS = RACE_STATS | STEP_STATS | METROPOLIS_STATS
-#: Long enough for a step without a control variate to find its scale.
+#: Long enough for a step to find its scale.
 LONG = {"tune": 300, "draws": 100}
 
 
@@ -98,13 +99,13 @@ class Case(NamedTuple):
 def case_of(name) -> Case:
     if name == "metropolis":
         model = linear_model()
-        quick = functools.partial(amc.RacingMetropolis, model=model, proxy=None, audits=20)
+        quick = functools.partial(amc.RacingMetropolis, model=model, audits=20)
         step, drawn = amc.RacingMetropolis(model=model), ("beta", "sigma_log__")
         return Case(model, step, quick, (), STATS, ("X", "y"), drawn)
     model = selection_model()
     own = {"model": model, "audits": 20}
-    quick = functools.partial(amc.RacingGibbs, ["gamma"], proxy=None, **own)
-    rest = amc.RacingMetropolis(["beta"], proxy=None, **own)
+    quick = functools.partial(amc.RacingGibbs, ["gamma"], **own)
+    rest = amc.RacingMetropolis(["beta"], **own)
     stats = RACE_STATS | STEP_STATS | GIBBS_STATS
     step = amc.RacingGibbs(["gamma"], **own)
     return Case(model, step, quick, (rest,), stats, ("X", "y", "p"), ("gamma",))
@@ -140,7 +141,7 @@ def test_same_seed_same_draws_in_parallel(name, case):
 @pytest.mark.slow
 def test_same_seed_same_draws_in_spawned_workers(run, normal):
     """Quick, for there is little to compile in each worker."""
-    step = amc.RacingMetropolis(model=normal, proxy=None)
+    step = amc.RacingMetropolis(model=normal)
     alone = run(normal, step)
     assert_same(alone, run(normal, step, cores=2, mp_ctx="spawn"))
 
@@ -162,7 +163,7 @@ def test_global_numpy_seed_is_left_alone(run, normal):
     for seed in (1, 2):
         np.random.seed(seed)
         before = np.random.get_state()[1].copy()
-        step = amc.RacingMetropolis(model=normal, proxy=None)
+        step = amc.RacingMetropolis(model=normal)
         results.append(run(normal, step, chains=1))
         np.testing.assert_array_equal(before, np.random.get_state()[1])
     assert_same(*results)
@@ -265,7 +266,7 @@ def test_a_step_without_setup_takes_its_own_generator(case):
 
 def test_model_of_the_context(normal):
     with normal:
-        assert amc.RacingMetropolis(proxy=None).vars == normal.value_vars
+        assert amc.RacingMetropolis().vars == normal.value_vars
 
 
 # --- states and pickles ---------------------------------------------------------------------------
@@ -324,7 +325,7 @@ def test_two_of_them(run, linear, beta_step, sigma_step, tmp_path, kind):
 
 
 def test_not_blocked(run, linear):
-    step = amc.RacingMetropolis(model=linear, blocked=False, proxy=None)
+    step = amc.RacingMetropolis(model=linear, blocked=False)
     assert isinstance(step, CompoundStep)
     assert step.name == "Compound[racing_metropolis, racing_metropolis]"
     assert [[v.name for v in m.vars] for m in step.methods] == [["beta"], ["sigma_log__"]]
@@ -456,9 +457,10 @@ def test_initval(run):
     cloudpickle.loads(cloudpickle.dumps(step))
 
 
-def test_initvals_of_sample(run, normal):
-    """Far from where the step was made; without tuning the chain starts right there."""
-    step = amc.RacingMetropolis(model=normal, proxy=None)
+def test_initvals_of_sample(run, normal, monkeypatch):
+    """Far from where the step was made; without tuning the chain starts right there, and a random walk stays near."""
+    monkeypatch.setattr(metropolis, "proposal_weights", lambda jumps: np.array([1.0, 0.0]))
+    step = amc.RacingMetropolis(model=normal)
     idata = run(normal, step, initvals={"mu": 4.0}, tune=0, draws=1, chains=1)
     assert abs(idata.posterior["mu"].item() - 4.0) < 1.5
 

@@ -185,7 +185,7 @@ def test_eight_schools(centred, scales, draws, seeds):
 @pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS installation:UserWarning")
 @pytest.mark.parametrize("name", grouped_small.SIZES)
 def test_groups_agree_with_nuts(name):
-    """Families; nested and crossed factors, covariates of groups, an effect per row, discrete effects."""
+    """Families; nested and crossed factors, covariates of groups, an effect per row."""
     size, kind = grouped_small.SIZES[name], name.removesuffix("_hard")
     step = example_step(kind, *size)
     assert step.prepared.densities.unit == "group"

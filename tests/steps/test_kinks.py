@@ -83,10 +83,6 @@ def test_rows_near_kinks_are_read_at_every_decision(model):
     near = np.sort(error)[prepared.exact_rows.size]
     assert 200 < prepared.exact_rows.size < 2_000
     assert np.median(error[prepared.exact_rows]) < near
-    fixed = amc.RacingMetropolis(
-        model=model, progressbar=False, proxy=amc.TaylorProxy(exact_rows=7)
-    )
-    assert fixed.prepared.exact_rows.size == 7
 
 
 def test_coefficients_given_hyperparameters():

@@ -105,10 +105,10 @@ def compiled_once():
     """Samplers of the same model and settings are prepared once for all tests here."""
     kept, original = {}, module._sampler
 
-    def sampler(model, name, options, proposal):
-        key = id(model), repr([options.observed_vars, options.race, options.proxy, proposal])
+    def sampler(model, name, options):
+        key = id(model), repr([options.observed_vars, options.race])
         if key not in kept:
-            kept[key] = model, original(model, name, options, proposal)
+            kept[key] = model, original(model, name, options)
         return dataclasses.replace(kept[key][1], **options.sampler_settings())
 
     patch = pytest.MonkeyPatch()
@@ -182,15 +182,12 @@ def null_model(mean, sd):
     return model
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, pytest.param({"pseudo_prior": "pilot"}, marks=pytest.mark.slow)], ids=str
-)
-def test_a_model_without_parameters_has_its_likelihood_as_evidence(settings):
+def test_a_model_without_parameters_has_its_likelihood_as_evidence():
     """Also two of them, and its posterior holds the variables that it computes."""
     log_z = {"null": normal_log(Y, 0.05, 1.0).sum(), "zero": normal_log(Y, 0.0, 1.01).sum()}
     log_z["mean"] = truth()["mean"][2]
     given = {"null": null_model(0.05, 1.0), "mean": mean_model(), "zero": null_model(0.0, 1.01)}
-    tree = sample(given, draws=1_500, tune=300, **settings)
+    tree = sample(given, draws=1_500, tune=300)
     found = tree["product_space"].to_dataset()
     true = np.subtract.outer([log_z[n] for n in given], [log_z[n] for n in given])
     off = ~np.eye(3, dtype=bool)
@@ -235,18 +232,6 @@ def test_models_whose_coefficients_are_functions_of_parameters():
     assert 0.0 < found["log_bf_mcse"] < 0.2
     assert abs(error) < 4.0 * found["log_bf_mcse"]
     assert abs(evidence[0] - evidence[1]) > 0.5
-
-
-@pytest.mark.slow
-def test_without_adaptation_models_are_visited_by_their_probability(models):
-    prior = {"scale": 10.0, "line": 5.0, "mean": 1.0}
-    tree = sample(models, draws=2_000, tune=200, adapt=None, prior_probs=prior, random_seed=3)
-    assert_evidence(tree, NAMES)
-    found = tree["product_space"].to_dataset()
-    np.testing.assert_allclose(found["prior_prob"], np.array([1.0, 10.0, 5.0]) / 16)
-    np.testing.assert_allclose(np.exp(found["log_weight"]), np.tile(found["prior_prob"], (2, 1)))
-    share = found["visits"].sum("chain") / found["visits"].sum()
-    np.testing.assert_allclose(share, found["prob"])
 
 
 def test_adapted_weights_make_visits_even(normal_run):
@@ -300,9 +285,16 @@ def with_hopeless(models):
     return {"mean": models["mean"], "hopeless": mean_model(centre=2.0), "line": models["line"]}
 
 
-def test_a_hopeless_model_without_adaptation(with_hopeless):
+@pytest.fixture
+def unadapted(monkeypatch):
+    """Weights as if they had been tuned in vain."""
+    monkeypatch.setattr(module, "_adapted_weights", lambda space, *_: np.zeros(len(space.samplers)))
+
+
+@pytest.mark.usefixtures("unadapted")
+def test_a_hopeless_model_that_is_never_visited(with_hopeless):
     with pytest.warns(UserWarning, match="Product space: model 'hopeless' was never visited"):
-        tree = sample(with_hopeless, adapt=None, tune=50, prior_probs=[1, 1, 10], draws=500)
+        tree = sample(with_hopeless, tune=50, prior_probs=[1, 1, 10], draws=500)
     assert "never_visited" in tree["product_space"].attrs["flag_names"]
     found = tree["product_space"].to_dataset()
     assert set(tree["models"].children) == {"mean", "line"}
@@ -326,13 +318,12 @@ def test_weights_reach_a_hopeless_model(with_hopeless):
     assert_evidence(tree, names)
 
 
+@pytest.mark.usefixtures("unadapted")
 def test_a_chain_without_a_visit_borrows_the_others_draws(models):
     """Such a chain is said to have none in ``visits_per_chain``."""
     names = ["mean", "line"]
     for seed in range(5):
-        tree = sample(
-            {n: models[n] for n in names}, adapt=None, tune=0, draws=6, chains=6, random_seed=seed
-        )
+        tree = sample({n: models[n] for n in names}, tune=1, draws=6, chains=6, random_seed=seed)
         visits = tree["product_space"]["visits"].sel(model="line").values
         if visits.any() and not visits.all():
             break
@@ -528,15 +519,10 @@ def test_data_objects_and_constants_are_the_same_rows():
         ({"cores": 0}, ValueError, "cores must be at least 1, got 0"),
         ({"cores": 2, "mp_ctx": "thread"}, ValueError, "cannot find context for 'thread'"),
         ({"transitions_per_draw": 0}, ValueError, "transitions_per_draw must be at least 1, got 0"),
-        ({"adapt": "yes"}, ValueError, "adapt must be 'wang_landau' or None, got 'yes'"),
-        ({"pseudo_prior": "prior"}, ValueError, "pseudo_prior must be 'laplace' or 'pilot', got 'prior'"),
         ({"race": "fast"}, ValueError, "race must be .*got 'fast'"),
         ({"delta": 0.7}, ValueError, "delta must .*got 0.7"),
         ({"delta": 0.05, "race": amc.NormalRace(0.2)}, ValueError, "delta=0.05 has no meaning for race="),
         ({"batch_size": 0}, ValueError, "batch_size must .*got 0"),
-        ({"proxy": "none"}, ValueError, "proxy must be .*got 'none'"),
-        ({"proxy": None}, ValueError, "proxy must be 'taylor', got None"),
-        ({"proposal": "nuts"}, ValueError, "proposal must be .*got 'nuts'"),
         ({"max_time": 0}, ValueError, "max_time"),
         ({"audits": -1}, ValueError, "audits must be a non-negative integer, got -1"),
         ({"random_seed": -1}, ValueError, "random_seed must not be negative, got -1"),
@@ -604,9 +590,7 @@ def test_each_visit_is_repeated_evenly_and_stays_in_its_chain(short_run):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"pseudo_prior": "pilot"},
-        {"pseudo_prior": "pilot", "race": "exact"},
-        {"proposal": "random_walk"},
+        {"race": "exact"},
         {"prior_probs": [1, 2, 3]},
     ],
     ids=str,

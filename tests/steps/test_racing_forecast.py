@@ -1,4 +1,4 @@
-"""Doubts about a forecast are flags: a warning, and in the forecast. The time of its preparation is told."""
+"""Doubts about a forecast are flags: a warning, and in the forecast."""
 
 import numpy as np
 import pymc as pm
@@ -26,20 +26,25 @@ def edge():
     return model
 
 
-@pytest.mark.parametrize(
-    ("model", "delta", "name", "message"),
-    [
-        (separated, 0.05, "mode_not_found", "the mode of the posterior was not found"),
-        (edge, 0.05, "no_control_variate", "there is no control variate"),
-    ],
-)
-def test_doubts_are_flags_that_warn(model, delta, name, message):
-    with pytest.warns(UserWarning, match=f"racing_forecast: {message}") as caught:
-        found = amc.racing_forecast(model=model(), delta=delta, marginalize=None, progressbar=False)
-    assert [f.name for f in found.flags] == [name]
+def test_doubts_are_flags_that_warn():
+    with pytest.warns(UserWarning, match="racing_forecast: the mode of the posterior") as caught:
+        found = amc.racing_forecast(model=separated(), marginalize=None, progressbar=False)
+    assert [f.name for f in found.flags] == ["mode_not_found"]
     assert caught[0].filename == __file__
     assert found.flags[0].message in str(caught[0].message)
     assert str(found).endswith(found.flags[0].message)
+    assert "nan" not in str(found)
+
+
+def test_without_a_control_variate_the_reason_is_told():
+    """Of the same words as the error of the step."""
+    model = edge()
+    found = amc.racing_forecast(model=model, progressbar=False)
+    with pytest.raises(ValueError, match="There is no control variate: rows are impossible") as e:
+        amc.RacingMetropolis(model=model, progressbar=False)
+    assert "rows are impossible" in found.suggestion and "rows are impossible" in str(e.value)
+    assert str(found).endswith(found.suggestion) and "use NUTS" in found.suggestion
+    assert not found.pays and found.expected_rows == N and found.flags == ()
     assert "nan" not in str(found)
 
 
@@ -55,11 +60,10 @@ def test_without_doubts():
 
 def test_a_step_tells_its_preparation(caplog):
     y = np.random.default_rng(1).normal(2.0, 1.0, size=500)
-    with pm.Model() as model:
+    with pm.Model():
         mu = pm.Normal("mu", 0, 10)
         pm.Normal("obs", mu, 1, observed=y)
         with caplog.at_level("INFO", logger="amc_pymc"):
             step = amc.RacingMetropolis(progressbar=False)
     seconds = step.prepared.seconds
     assert seconds > 0.0 and f"Prepared in {seconds:.1f} s." in caplog.text
-    assert amc.racing_forecast(model=model, progressbar=False).seconds > 0.0

@@ -10,9 +10,7 @@ import amc_pymc as amc
 
 SETTINGS = [
     amc.NormalRace,
-    amc.BernsteinRace,
     amc.ExactRace,
-    amc.TaylorProxy,
     amc.Audits,
 ]
 
@@ -24,20 +22,9 @@ def test_settings_are_public_values(kind):
     assert getattr(amc, kind.__name__) is kind and kind.__name__ in amc.__all__
 
 
-NO_COUNT = [0, -1, "x", None, 1.5, True]
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "bad", "good"),
     [
-        (
-            amc.TaylorProxy,
-            "exact_rows",
-            [-1, 1.5, "all", None, True, np.nan],
-            [0, "auto", np.int64(7)],
-        ),
-        (amc.TaylorProxy, "max_dim", NO_COUNT, [1]),
-        (amc.TaylorProxy, "subsample", NO_COUNT, [2]),
         (amc.Audits, "number", [-1, 1.5, True, "x", None, np.nan], [0, 10, np.int64(10)]),
         (amc.Audits, "max_share", [0, -0.1, 1.1, np.nan, "x"], [0.01, 1, 1.0, None]),
         (amc.Audits, "chains", [0, 2.5, None], [1]),

@@ -38,7 +38,6 @@ from amc_pymc.engine.machine import call
 from amc_pymc.engine.printer import N_SHARED, ROWS, SHARED, of_parameters, room_of
 from amc_pymc.engine.row_kernels.loops import line
 from amc_pymc.tall.groups.printed import (
-    DISCRETE,
     JET,
     N_LOCAL,
     N_PRIOR_LEAVES,
@@ -114,14 +113,12 @@ def log_density(program, eta, shared, kept, size, group, u, total):
 
 
 @_compiled
-def node_place(program, mode, factor, z, u):
+def node_place(mode, factor, z, u):
     """Write u = m + C z."""
-    discrete = program[DISCRETE] != 0
     for a in range(u.size):
-        u[a] = z[a] if discrete else mode[a]
-        if not discrete:
-            for b in range(u.size):
-                u[a] += factor[a, b] * z[b]
+        u[a] = mode[a]
+        for b in range(u.size):
+            u[a] += factor[a, b] * z[b]
 
 
 @_compiled
@@ -395,7 +392,7 @@ def _log_terms(program, eta, shared, kept, size, group, mode, factor, nodes, log
     """Write the logarithms of integrand times weight at nodes (K, q) around the mode."""
     u, total = np.empty(program[N_LOCAL]), np.empty(1)
     for k in range(log_weights.size):
-        node_place(program, mode, factor, nodes[k], u)
+        node_place(mode, factor, nodes[k], u)
         value = log_density(program, eta, shared, kept, size, group, u, total)
         terms[k] = value + log_weights[k]
 
@@ -410,12 +407,11 @@ def _value(
     """
     keep_rows(program, VALUE, eta, shared, block, size, kept)
     log_det = 0.0
-    if program[DISCRETE] == 0:
-        if climbs:
-            log_det = climb(program, eta, shared, kept, size, group, mode, factor)
-        else:
-            for a in range(mode.size):
-                log_det += math.log(abs(factor[a, a]))
+    if climbs:
+        log_det = climb(program, eta, shared, kept, size, group, mode, factor)
+    else:
+        for a in range(mode.size):
+            log_det += math.log(abs(factor[a, a]))
     _log_terms(program, eta, shared, kept, size, group, mode, factor, nodes, log_weights, terms)
     return log_det + log_sum(terms)
 
@@ -465,7 +461,7 @@ def _expansion(
     jets = np.empty((n_nodes, 4))
     u = np.empty(program[N_LOCAL])
     for k in range(n_nodes):
-        node_place(program, mode, factor, nodes[k], u)
+        node_place(mode, factor, nodes[k], u)
         call(program[PRIOR_JET], at, du, dv, shared, group, u, jets[k])
         call(program[ROWS_JET], at, du, dv, shared, kept, width, size, whole, u, jets[k])
         terms[k] = jets[k, 0] + log_weights[k]
@@ -600,7 +596,7 @@ def sums(
                 clear(s)
                 if w == 0.0:  # derivatives may be infinite there
                     continue
-                node_place(program, mode, factor, nodes[k], u)
+                node_place(mode, factor, nodes[k], u)
                 call(program[PRIOR_SLOPES], eta, slope, group, u, prior_found)
                 for a in range(n_group):
                     prior_part[a] += w * prior_found[a]
@@ -654,33 +650,22 @@ def complete(eta, effects, rows, first, groups, program):
 
 
 @_compiled
-def draw_effects(
-    eta, effects, tries, rng, rows, first, groups, modes, factors, nodes, log_weights, counter,
-    program,
-):  # fmt: skip
+def draw_effects(eta, effects, tries, rng, rows, first, groups, modes, factors, counter, program):
     """Draw the local effects (G, q) of all groups given eta, in place.
 
-    Discrete effects are drawn exactly. Others are updated by ``tries`` independence Metropolis-Hastings
-    steps with multivariate t proposals around the mode. Returns the acceptance rate.
+    They are updated by ``tries`` independence Metropolis-Hastings steps with multivariate t proposals around the mode.
+    Returns the acceptance rate.
     """
     shared = of_parameters(program, VALUE, eta)
     units, q = np.arange(first.size - 1), program[N_LOCAL]
     block, kept = rooms(program, first, units)
     mode, factor, u = np.empty(q), np.empty((q, q)), np.empty(q)
-    terms, room = np.empty(log_weights.size), np.empty(1)
-    accepted = 0
+    room, accepted = np.empty(1), 0
     for g in units:
         group = groups[g]
         size = gather(rows, first, g, block)
         counter[0] += size
         keep_rows(program, VALUE, eta, shared, block, size, kept)
-        if program[DISCRETE] != 0:
-            for k in range(terms.size):
-                terms[k] = log_density(program, eta, shared, kept, size, group, nodes[k], room)
-            node_weights(terms)
-            fill(effects[g], nodes[_drawn(terms, rng)])
-            accepted += tries
-            continue
         fill(mode, modes[g])
         copy_matrix(factor, factors[g])
         climb(program, eta, shared, kept, size, group, mode, factor)
@@ -695,14 +680,3 @@ def draw_effects(
                 here = there
                 accepted += 1
     return accepted / max(1, tries * units.size)
-
-
-@_compiled
-def _drawn(weights, rng):
-    """Draw an index with the given probabilities."""
-    left = rng.random()
-    k = 0
-    while k < weights.size - 1 and left >= weights[k]:
-        left -= weights[k]
-        k += 1
-    return k

@@ -76,8 +76,3 @@ def wide_nodes(n_local: int, finer: int = 1) -> Nodes:
     if n_local < 3:
         t, log_w = np.sinh(t), log_w + np.log(np.cosh(t))
     return _product(t, log_w, n_local)
-
-
-def state_nodes(states: np.ndarray) -> Nodes:
-    """Return the states (K, q) of discrete effects as nodes of weight one."""
-    return Nodes(np.ascontiguousarray(states, dtype=float), np.zeros(len(states)))

@@ -14,22 +14,22 @@ from amc_pymc.engine.printer import Printer, Stages
 # entries (:mod:`amc_pymc.engine.printer`).
 
 
-#: Number of local effects per group, whether they are discrete, number of leaves of their log density.
-N_LOCAL, DISCRETE, N_PRIOR_LEAVES = (DOTS_AT + k for k in (1, 2, 3))
+#: Number of local effects per group, number of leaves of their log density.
+N_LOCAL, N_PRIOR_LEAVES = (DOTS_AT + k for k in (1, 2))
 #: Stages of values that do not depend on local effects: for log-likelihoods and Newton steps, for
 #: directional derivatives, for derivatives by leaves.
-VALUE, JET, SLOPE = (DOTS_AT + k for k in (4, 8, 12))
+VALUE, JET, SLOPE = (DOTS_AT + k for k in (3, 7, 11))
 #: Functions that add sums over rows: log-likelihoods, their derivatives by local effects, directional ones.
-ROWS_VALUE, ROWS_NEWTON, ROWS_JET = (DOTS_AT + k for k in (16, 17, 18))
+ROWS_VALUE, ROWS_NEWTON, ROWS_JET = (DOTS_AT + k for k in (15, 16, 17))
 #: Functions that write each row's derivatives by leaves and positions of entries of eta, and the number
 #: of output rows of the first.
-ROWS_SLOPES, ROWS_PLACES, N_SLOPES = (DOTS_AT + k for k in (19, 20, 21))
+ROWS_SLOPES, ROWS_PLACES, N_SLOPES = (DOTS_AT + k for k in (18, 19, 20))
 #: The same functions for the local effects' log density.
 PRIOR_VALUE, PRIOR_NEWTON, PRIOR_JET, PRIOR_SLOPES, PRIOR_PLACES = (
-    *(DOTS_AT + k for k in (22, 23, 24, 25, 26)),
+    *(DOTS_AT + k for k in (21, 22, 23, 24, 25)),
 )
 #: End of the fixed entries.
-END = DOTS_AT + 27
+END = DOTS_AT + 26
 
 
 # --- generated functions ---------------------------------------------------------------------------
@@ -54,8 +54,6 @@ class GroupProgram:
         Log density of a group's local effects.
     n_local : int
         Number of local effects per group.
-    discrete : bool
-        Whether local effects are summed over states instead of integrated out.
     n_columns : int
         Number of data columns that a row reads.
     """
@@ -64,7 +62,6 @@ class GroupProgram:
     row: int
     prior: int
     n_local: int
-    discrete: bool = False
     n_columns: int = 1
 
 
@@ -76,8 +73,8 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
     """
     g = program.graph
     outputs = [program.row, program.prior]
-    local = [g.leaf("local", j, "i" if program.discrete else "f") for j in range(program.n_local)]
-    newton = [[] if program.discrete else derivatives_by(g, o, local) for o in outputs]
+    local = [g.leaf("local", j, "f") for j in range(program.n_local)]
+    newton = [derivatives_by(g, o, local) for o in outputs]
     jets = [_jet(g, o) if curved else [] for o in outputs]
     row_leaves, row_dots = leaves_of(g, program.row)
     prior_leaves, prior_dots = leaves_of(g, program.prior)
@@ -127,7 +124,7 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
     layout += [n_slopes]
     layout += [f"prior_{name}" for name in ("value", "newton", "jet", "slopes", "places")]
     head = [len(row_leaves), len(row_dots), program.n_columns, END]
-    head += [program.n_local, int(program.discrete), len(prior_leaves)]
+    head += [program.n_local, len(prior_leaves)]
     return Printed(p.text, (*head, *layout, *described_dots(g, row_dots, END)))
 
 

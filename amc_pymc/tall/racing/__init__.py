@@ -1,11 +1,10 @@
 """Races over a finite population of rows."""
 
 from amc_pymc.tall.racing.race import REWARDS, RaceRule, make_population, race
-from amc_pymc.tall.racing.rules import BernsteinRace, ExactRace, NormalRace, b_normal
+from amc_pymc.tall.racing.rules import ExactRace, NormalRace, b_normal
 
 __all__ = [
     "REWARDS",
-    "BernsteinRace",
     "ExactRace",
     "NormalRace",
     "RaceRule",

@@ -132,18 +132,15 @@ def forget_all(population: Population) -> None:
 class RaceRule(NamedTuple):
     """Decision rule of a race, built by the functions in :mod:`amc_pymc.tall.racing.rules`.
 
-    After round t the half-width of the gap of two means is ``sd_factor[t] * sd + range_factor[t] * C``,
-    where sd is the standard deviation with divisor T - 1 of the differences of the rewards read and C their range.
+    After round t the half-width of the gap of two means is ``sd_factor[t] * sd + offset[t]``, where sd is the standard
+    deviation with divisor T - 1 of the differences of the rewards read.
 
     Attributes
     ----------
     sizes : (R,) int64 array
         Rows read after each round, increasing; the last is the number of raced rows.
-    sd_factor, range_factor : (R,) arrays
-        Factors of sd and C, not used in the last round, where means are exact. ``range_factor`` is zero if the
-        bound needs no range.
-    reward_range : float
-        Known range of an arm's rewards, largest minus smallest. If zero, the range of the rewards read so far is used.
+    sd_factor, offset : (R,) arrays
+        Not used in the last round, where means are exact. ``offset`` is zero unless a bound of your own needs it.
     guarded : bool
         Whether a round decides nothing as long as one row holds more than half the squares.
     zero_sd_decides : bool
@@ -157,8 +154,7 @@ class RaceRule(NamedTuple):
 
     sizes: np.ndarray
     sd_factor: np.ndarray
-    range_factor: np.ndarray
-    reward_range: float
+    offset: np.ndarray
     guarded: bool
     zero_sd_decides: bool
     safe_width: float
@@ -223,7 +219,7 @@ class _Seen(NamedTuple):
 
     ``mean`` (K,) is up to a constant common to all arms: the rewards of the first remaining arm are
     subtracted to avoid cancellation. ``squares`` [a, b] holds the sums of products of deviations of arms a <= b,
-    ``low`` and ``high`` [a, b] the range of their differences, empty if no bound needs it.
+    ``low`` and ``high`` [a, b] the range of their differences, empty if the race is not guarded.
     """
 
     mean: np.ndarray
@@ -283,18 +279,15 @@ def _half_width(t: int, n: int, a: int, b: int, seen: _Seen, rule: RaceRule) -> 
     """Return the half-width of the gap of two arms after round t, n rows; inf blocks the decision."""
     mean, products, low, high = seen
     i, j = min(a, b), max(a, b)
-    term = rule.range_factor[t]
-    if term > 0.0:
-        term *= 2.0 * rule.reward_range if rule.reward_range > 0.0 else high[i, j] - low[i, j]
     squares = products[i, i] + products[j, j] - 2.0 * products[i, j]
     if squares <= 0.0:
-        return term
+        return rule.offset[t]
     if rule.guarded:
         lead = mean[i] - mean[j]
         largest = max(high[i, j] - lead, lead - low[i, j])
         if largest * largest > _DOMINANT_SHARE * squares:
             return np.inf
-    return term + rule.sd_factor[t] * math.sqrt(squares / (n - 1.0))
+    return rule.offset[t] + rule.sd_factor[t] * math.sqrt(squares / (n - 1.0))
 
 
 @njit(cache=True)
@@ -362,8 +355,7 @@ def race(
     n_raced = population.n_raced
     if rule.sizes[-1] != n_raced:
         raise ValueError("rule is for another number of rows than population holds")
-    ranged = rule.guarded or (rule.reward_range == 0.0 and rule.range_factor[0] > 0.0)
-    sizes, kept = rule.sizes, n_arms if ranged else 0
+    sizes, kept = rule.sizes, n_arms if rule.guarded else 0
     low, high = np.full((kept, n_arms), np.inf), np.full((kept, n_arms), -np.inf)
     seen = _Seen(np.zeros(n_arms), np.zeros((n_arms, n_arms)), low, high)
     scores = bias.copy()

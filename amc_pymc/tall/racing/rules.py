@@ -29,8 +29,6 @@ Sides = Literal["two", "one"]
 #: Share of the rows beyond which a round reads all rows: drawing without replacement becomes
 #: expensive there, and one test fewer reduces the error.
 _ALL_BEYOND = 0.95
-#: Range of rewards, in standard deviations, for planning.
-_UNKNOWN_RANGE = 10.0
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -59,7 +57,8 @@ class NormalRace:
     batch_size: int = 50
 
     def __post_init__(self) -> None:
-        _check(self)
+        _check_delta(self.delta)
+        object.__setattr__(self, "batch_size", positive_int("batch_size", self.batch_size, 2))
 
     def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
         """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows.
@@ -93,64 +92,6 @@ class AutoRace(NormalRace):
 
 
 @dataclass(frozen=True)
-class BernsteinRace:
-    """Race with the empirical Bernstein-Serfling bound of Chen & Ghahramani (2016), section 3.3.1.
-
-    The error is guaranteed for any rewards in a known range, at the cost of reading more rows.
-
-    Parameters
-    ----------
-    delta : float
-        Maximum probability that a decision differs from that on all rows. In (0, 0.5).
-    reward_range : float, optional
-        Largest minus smallest reward of an arm (natural logarithms; of residuals if there is a control
-        variate). None uses the range of the rewards read so far, *which voids the guarantee*.
-    batch_size : int
-        Rows of the first batch; batches double.
-
-    Examples
-    --------
-    >>> from amc_pymc import BernsteinRace
-    >>> BernsteinRace(delta=0.05, reward_range=1.0).rule(1_000, 2).sizes[:4].tolist()
-    [2, 4, 8, 16]
-    """
-
-    delta: float = 0.05
-    reward_range: float | None = None
-    batch_size: int = 2
-
-    def __post_init__(self) -> None:
-        _check(self)
-
-    def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
-        """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows.
-
-        The empirical Bernstein-Serfling bound decides, with delta divided by the rounds (equations 6-7 of Chen &
-        Ghahramani 2016).
-        """
-        sizes = schedule(n_raced, self.batch_size)
-        plain = _rule(sizes, zero_sd_decides)
-        if n_raced == 0:
-            return plain
-        share = self.delta / max(1, n_arms - 1) / max(1, sizes.size - 1)
-        sd, width = bernstein_serfling(share, sizes, n_raced)
-        sd *= np.sqrt((sizes - 1.0) / sizes)  # from divisor T to T - 1
-        known = self.reward_range or 0.0
-        return plain._replace(sd_factor=sd, range_factor=width, reward_range=known)
-
-    def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
-        """Return the rows after which the half-width of a two-arm race is below the gap.
-
-        The range is taken to be ten standard deviations of the differences.
-        """
-        rule = self.rule(n_raced, 2)
-        widths = rule.sd_factor + _UNKNOWN_RANGE * rule.range_factor
-        below = widths < np.abs(gap_in_sds)[..., None]
-        rows = rule.sizes[np.argmax(below, axis=-1)]
-        return np.where(below.any(axis=-1), rows, n_raced).astype(float)
-
-
-@dataclass(frozen=True)
 class ExactRace:
     """Exact decisions.
 
@@ -172,11 +113,10 @@ class ExactRace:
         return np.full(np.shape(gap_in_sds), float(n_raced))
 
 
-Race = NormalRace | BernsteinRace | ExactRace
+Race = NormalRace | ExactRace
 _NAMED: dict[str, Any] = {
     "auto": AutoRace,
     "normal": NormalRace,
-    "bernstein": BernsteinRace,
     "exact": ExactRace,
 }
 
@@ -186,7 +126,7 @@ def as_race(race: str | Race, delta: float | None = None, batch_size: int | None
 
     Parameters
     ----------
-    race : {"auto", "normal", "bernstein", "exact"} or a race
+    race : {"auto", "normal", "exact"} or a race
     delta, batch_size : optional
         Settings of a race given by name. Default: those of its class.
 
@@ -241,40 +181,22 @@ def schedule(n_raced: int, batch_size: int) -> np.ndarray:
 def _rule(sizes: np.ndarray, zero_sd_decides: bool) -> RaceRule:
     """Return a rule whose half-widths are zero."""
     zero = np.zeros(sizes.size)
-    return RaceRule(sizes, zero, zero, 0.0, False, bool(zero_sd_decides), np.inf)
+    return RaceRule(sizes, zero, zero, False, bool(zero_sd_decides), np.inf)
 
 
 # --- checks ---------------------------------------------------------------------------------------
 
 
-def _is_real(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 def _check_delta(delta: float) -> None:
-    if not (_is_real(delta) and 0.0 < delta < 0.5):
+    if not (isinstance(delta, Real) and 0.0 < delta < 0.5):
         raise ValueError(f"delta must lie in (0, 0.5), got {delta!r}")
-
-
-def _check(race: Any) -> None:
-    """Check and convert the settings of a race."""
-    given = dict(vars(race))
-    _check_delta(given["delta"])
-    object.__setattr__(race, "batch_size", positive_int("batch_size", given["batch_size"], 2))
-    reward_range = given.get("reward_range")
-    if reward_range is not None:
-        if not (_is_real(reward_range) and 0.0 < reward_range < math.inf):
-            raise ValueError(
-                f"reward_range must be a positive number or None, got {reward_range!r}"
-            )
-        object.__setattr__(race, "reward_range", float(reward_range))
 
 
 # --- the normal bound -----------------------------------------------------------------------------
 # The race reads rows without replacement in doubling batches and decides as soon as the estimated gap of two means
 # exceeds B standard errors. With pi_t = T_t / N the share of rows read after round t and I_t = pi_t / (1 - pi_t), the
-# standardised gap Z_t is a Gaussian walk with
-#     E[Z_t] = -gap sqrt(I_t / I_1),    Var(Z_t) = 1,    Corr(Z_{t-1}, Z_t) = sqrt(I_{t-1} / I_t),
+# standardised gap Z_t is at a true gap of zero a Gaussian walk with
+#     E[Z_t] = 0,    Var(Z_t) = 1,    Corr(Z_{t-1}, Z_t) = sqrt(I_{t-1} / I_t)
 # and sqrt(I_t) Z_t is a Brownian motion at time I_t. At T = N the mean is exact, so errors occur only in rounds with
 # T < N. See also Korattikara, Chen & Welling (2014), *Austerity in MCMC Land*, ICML, PMLR 32:181-189.
 
@@ -338,12 +260,10 @@ def b_normal(delta: float, first_fraction: float, *, sides: Sides = "two") -> fl
     return _solve(float(delta), float(first_fraction), sides)
 
 
-def crossing_probability(
-    b: float, first_fraction: float, *, sides: Sides = "two", gap: float = 0.0
-) -> float:
-    r"""Compute the probability that a race with constant `b` decides early for the wrong side.
+def crossing_probability(b: float, first_fraction: float, *, sides: Sides = "two") -> float:
+    """Compute the probability that a race with constant `b` decides early for the wrong side.
 
-    The inverse of :func:`b_normal` at ``gap=0``; at a positive gap it is smaller.
+    The inverse of :func:`b_normal`; the gap is zero, the worst case.
 
     Parameters
     ----------
@@ -353,13 +273,6 @@ def crossing_probability(
         Share of the rows in the first batch, m / N; the probability is 0.0 if this is at least 1.
     sides : {"two", "one"}
         Whether the walk is also absorbed at -`b`, the right decision; see :func:`b_normal`.
-    gap : float
-        True gap of the population means in standard errors of the first batch,
-        :math:`\mu / \mathrm{se}_1` with
-        :math:`\mathrm{se}_t^2 = \sigma^2 (N - T_t) / ((N - 1) T_t)`. The walk then has
-        :math:`E[Z_t] = -\mathrm{gap}\,\mathrm{se}_1 / \mathrm{se}_t
-        = -\mathrm{gap}\,\sqrt{I_t / I_1}`. A negative gap gives the probability of deciding early
-        for the right side.
 
     Returns
     -------
@@ -376,11 +289,8 @@ def crossing_probability(
     >>> b = b_normal(0.05, 0.01)
     >>> round(crossing_probability(b, 0.01), 6)
     0.05
-    >>> round(crossing_probability(b, 0.01, gap=0.5), 6)
-    0.003366
     """
-    walk = _walk(b, first_fraction, sides, float(gap))
-    return min(1.0, float(sum(step.crossed for step in walk)))
+    return float(sum(step.crossed for step in _walk(b, first_fraction, sides)))
 
 
 def expected_rows(
@@ -458,27 +368,20 @@ class _Round(NamedTuple):
     mass: NDArray[np.float64]
 
 
-def _walk(b: float, first_fraction: float, sides: Sides, gap: float = 0.0) -> Iterator[_Round]:
+def _walk(b: float, first_fraction: float, sides: Sides) -> Iterator[_Round]:
     """Propagate the walks not yet absorbed through the rounds before the last."""
     information = _information(first_fraction)
-    reach = min(math.hypot(max(b + gap, 0.0), math.sqrt(2.0 * _LOG_NEGLIGIBLE)), _FARTHEST)
-    deviation, mass = np.zeros(1), np.ones(1)  # Z - E[Z] and its probability
+    reach = min(math.hypot(b, math.sqrt(2.0 * _LOG_NEGLIGIBLE)), _FARTHEST)
+    low = -min(b, reach) if sides == "two" else -reach
+    nodes, mass = np.zeros(1), np.ones(1)  # Z and its probability
     known = 0.0
     for now in information:
-        mean = -gap * math.sqrt(now / information[0])
-        correlation = math.sqrt(known / now)
+        forecast = math.sqrt(known / now) * nodes
         sd = math.sqrt(1.0 - known / now)
-        forecast = mean + correlation * deviation
         crossed = mass @ ndtr((forecast - b) / sd)
-        low, high = mean - reach, min(b, mean + reach)
-        if sides == "two":
-            low = max(-b, low)
-        nodes, weights = _quadrature(low, high)
+        nodes, weights = _quadrature(low, min(b, reach))
         mass = weights * (mass @ _density((nodes - forecast[:, None]) / sd)) / sd
         yield _Round(now, crossed, nodes, mass)
-        if not nodes.size:
-            return
-        deviation = nodes - mean
         known = now
 
 
@@ -491,8 +394,6 @@ def _information(first_fraction: float) -> NDArray[np.float64]:
 
 
 def _quadrature(low: float, high: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if low >= high:
-        return np.empty(0), np.empty(0)
     nodes, weights = _legendre(_NODES + math.ceil(_NODES_PER_SD * (high - low)))
     half = 0.5 * (high - low)
     return low + half * (nodes + 1.0), half * weights
@@ -505,64 +406,3 @@ def _legendre(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def _density(z: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
-
-
-# --- the empirical Bernstein-Serfling bound -------------------------------------------------------
-
-_KAPPA = 7.0 / 3.0 + 3.0 / math.sqrt(2.0)
-
-
-def bernstein_serfling(
-    delta: ArrayLike, n: ArrayLike, n_rows: int
-) -> tuple[np.ndarray, np.ndarray]:
-    r"""Compute the factors of the empirical Bernstein-Serfling bound.
-
-    With probability at least :math:`1 - \delta`, the mean of n of N values drawn without
-    replacement exceeds the population mean by at most
-
-    .. math::
-        \hat\sigma_n \sqrt{\frac{2 \rho_n \log(5 / \delta)}{n}}
-            + \frac{\kappa C \log(5 / \delta)}{n}, \qquad
-        \rho_n = \begin{cases}
-            1 - (n - 1) / N & n \le N / 2 \\
-            (1 - n / N) (1 + 1 / n) & n > N / 2 \end{cases}
-
-    where :math:`\kappa = 7/3 + 3/\sqrt 2`, C is the range of the population and
-    :math:`\hat\sigma_n` the standard deviation of the sample with divisor n. The bound holds for any
-    population, and equally for deviations below the mean. Use it if the range is known and a normal
-    approximation is not acceptable.
-
-    Parameters
-    ----------
-    delta : array_like
-        Error probability of one side, in (0, 1].
-    n : array_like
-        Sample sizes, from 1 to `n_rows`.
-    n_rows : int
-        Population size N.
-
-    Returns
-    -------
-    sd, width : arrays
-        Factors of :math:`\hat\sigma_n` and of C, with the broadcast shape of `delta` and `n`. At n = N the second is
-        not zero although the mean is exact.
-
-    References
-    ----------
-    Bardenet & Maillard (2015), *Concentration inequalities for sampling without replacement*,
-    Bernoulli 21(3):1361-1385, theorem 4.3, doi:10.3150/14-BEJ605, arXiv:1309.4029 (there
-    :math:`1 - 5 \delta`); Chen & Ghahramani (2016), ICML, PMLR 48:2492-2501, equation 6.
-
-    Examples
-    --------
-    >>> from amc_pymc.tall.racing.rules import bernstein_serfling
-    >>> sd, width = bernstein_serfling(0.05, [100, 900], 1000)
-    >>> sd.round(4), width.round(4)
-    (array([0.2881, 0.032 ]), array([0.2051, 0.0228]))
-    """
-    sizes = np.asarray(n, float)
-    few = 1.0 - (sizes - 1.0) / n_rows
-    many = (1.0 - sizes / n_rows) * (1.0 + 1.0 / sizes)
-    log = np.log(5.0 / np.asarray(delta, float))
-    sd = np.sqrt(2.0 * np.where(sizes <= n_rows / 2, few, many) * log / sizes)
-    return sd, _KAPPA * log / sizes

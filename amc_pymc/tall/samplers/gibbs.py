@@ -11,7 +11,7 @@ import math
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start,
 from amc_pymc.tall.samplers.compiled import Densities, Log, Races, add_counts, log_decision
 from amc_pymc.tall.samplers.raced import Surrogate, surrogate_total
 
-#: Number of units of which is seen what they read.
-_LOOKED_AT = 200
 #: Further statuses of a sweep: no state has a positive density; the rest of the log density is
 #: NaN or +inf; the control variate is invalid in a state.
 _NO_STATE, _REST_NOT_FINITE, _NOT_EXPANDABLE = 11, 12, 13
@@ -165,32 +163,6 @@ def step(
     return x, counts
 
 
-def excluding(sampler: Gibbs, chain: Chain, x: np.ndarray) -> list[int]:
-    """Return coordinates of elements that never moved from a state that excludes another coordinate.
-
-    Units read the other one, which is continuous, only in other states of the element than that in x (D,).
-    """
-    model, elements = sampler.prepared.densities, sampler.elements
-    layout, units = model.layout, np.linspace(0, model.n_units - 1, _LOOKED_AT).astype(np.int64)
-
-    def unread(point: np.ndarray, coordinates: Any) -> bool:
-        other = point.copy()
-        other[coordinates] += 0.1
-        values = model.values(point, units)
-        return np.array_equal(values, model.values(other, units), equal_nan=True)
-
-    names = [n for n in layout.names if layout.is_continuous(n)]
-    left_out, found = [c for c in layout.indices(names) if unread(x, c)], list[int]()
-    for e in np.flatnonzero(elements.raced & (chain.pieces.squares[elements.coordinate] == 0.0)):
-        for state in elements.states_of(e) if left_out else ():
-            point = x.copy()
-            point[elements.coordinate[e]] = state
-            if not unread(point, left_out):
-                found.append(int(elements.coordinate[e]))
-                break
-    return found
-
-
 def _tune(sampler: Gibbs, chain: Chain, counts: GibbsCounts, x: np.ndarray) -> None:
     add_counts(chain.totals, counts)
     if sampler.prepared.surrogate is None:
@@ -220,7 +192,7 @@ def _raise_bad(sampler: Gibbs, status: int, element: int | np.integer, where: in
     if status == _NOT_EXPANDABLE:
         raise ValueError(
             f"The control variate does not hold at {label} = {states[where]:g}, where the "
-            f"{model.unit}s read a quantity that is not finite; pass proxy=None."
+            f"{model.unit}s read a quantity that is not finite; race='exact' needs none."
         )
     what = f"The log density besides the {model.unit}s"
     if status == NOT_FINITE:

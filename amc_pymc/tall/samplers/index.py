@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
@@ -25,14 +25,13 @@ from amc_pymc.engine.first_class import bound_function, caller
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.tall.racing.race import REWARDS
 from amc_pymc.tall.racing.rules import Race
-from amc_pymc.tall.samplers import gibbs, metropolis
+from amc_pymc.tall.samplers import gibbs
 from amc_pymc.tall.samplers.compiled import GRADIENT, LOGP, as_they_are, call_total
 from amc_pymc.tall.samplers.metropolis import Metropolis
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import Surrogate, gaussian_factor, no_surrogate, surrogate_total
-from amc_pymc.tall.samplers.tuning import Audits, Moments
+from amc_pymc.tall.samplers.tuning import Audits
 
-_PILOT_DRAWS, _PILOT_TRANSITIONS = 600, 5
 #: Compiled functions, and what holds them, which are not pickled.
 _BUILT = ("_maps", "rest", "native", "state_rewards", "sampler")
 _rewards, _parameters, _log_density = caller(REWARDS), caller(GRADIENT), caller(LOGP)
@@ -49,12 +48,6 @@ class PseudoPrior(NamedTuple):
     inverse: np.ndarray
     highest: float
 
-    @classmethod
-    def of(cls, mean: np.ndarray, factor: np.ndarray) -> PseudoPrior:
-        """Return the Gaussian with this mean and factor."""
-        highest = -0.5 * mean.size * np.log(2.0 * np.pi) - np.log(np.diag(factor)).sum()
-        return cls(mean, factor, np.linalg.inv(factor), float(highest))
-
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """Return a draw (D,)."""
         return self.mean + self.factor @ rng.standard_normal(self.mean.size)
@@ -64,27 +57,12 @@ def laplace(prepared: Preparation) -> tuple[PseudoPrior, float]:
     """Return the Laplace approximation of a model, and that of its log evidence."""
     fit, densities = prepared.fit, prepared.densities
     assert fit is not None
-    prior = PseudoPrior.of(fit.mean, gaussian_factor(fit.precision)[0])
+    factor = gaussian_factor(fit.precision)[0]
+    highest = -0.5 * fit.mean.size * np.log(2.0 * np.pi) - np.log(np.diag(factor)).sum()
+    prior = PseudoPrior(fit.mean, factor, np.linalg.inv(factor), float(highest))
     rows = densities.value_and_gradient(fit.mean)[0]
     rest = densities.rest_value_and_gradient(fit.mean)[0]
     return prior, rows + rest - prior.highest
-
-
-def pilot(sampler: Metropolis, rng: np.random.Generator) -> PseudoPrior:
-    """Run a chain of one model; return a Gaussian with its moments, without its first third."""
-    fit = sampler.prepared.fit
-    assert fit is not None
-    sampler = replace(sampler, transitions=_PILOT_TRANSITIONS)
-    chain = metropolis.init(sampler, rng, tune=_PILOT_DRAWS)
-    x, seen = fit.mean.copy(), Moments(fit.mean.size)
-    for t in range(_PILOT_DRAWS):
-        x, _ = metropolis.step(sampler, chain, x, rng, tuning=True)
-        if 3 * t > _PILOT_DRAWS:
-            seen.add(x)
-    factor, _ = gaussian_factor(fit.precision)
-    weight = 10.0 + seen.mean.size  # of the Laplace approximation, in draws
-    mixed = (seen.count * seen.covariance() + weight * factor @ factor.T) / (seen.count + weight)
-    return PseudoPrior.of(seen.mean, np.linalg.cholesky(mixed))
 
 
 # --- functions of all models ------------------------------------------------------------------------
@@ -176,15 +154,11 @@ class ModelSpace:
     race : Race
         Race for draws of the index.
     audits : Audits
-    pilot_rngs : sequence of numpy.random.Generator, optional
-        One per model. If given, the pseudo-priors have the moments of a pilot chain of each model
-        instead of those of the Laplace approximation.
     """
 
     samplers: Sequence[Metropolis]
     race: Race
     audits: Audits
-    pilot_rngs: Sequence[np.random.Generator] = ()
     pseudo_priors: list[PseudoPrior] = field(init=False)
     laplace_log_evidence: np.ndarray = field(init=False)
     unit, reads = "row", np.empty(0, np.int64)
@@ -194,8 +168,6 @@ class ModelSpace:
         found = [laplace(p) for p in self.prepared]
         self.pseudo_priors = [prior for prior, _ in found]
         self.laplace_log_evidence = np.array([evidence for _, evidence in found])
-        for k, rng in enumerate(self.pilot_rngs):
-            self.pseudo_priors[k] = pilot(self.samplers[k], rng)
         raced = self.prepared[0].raced
         self.n_units = raced.n_units
         self.observed_vars = self.prepared[0].densities.observed_vars

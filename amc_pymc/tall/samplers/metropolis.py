@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,7 +21,7 @@ from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start,
 from amc_pymc.tall.samplers.compiled import Log, Races, add_counts, decide, log_decision
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, finite_or_raise
-from amc_pymc.tall.samplers.surface import fit_to_moments, gaussian_surface
+from amc_pymc.tall.samplers.surface import fit_to_moments
 from amc_pymc.tall.samplers.tuning import (
     KINDS,
     RANDOM_WALK,
@@ -44,12 +43,12 @@ _FITS_BADLY = 0.5
 
 @record
 class Moves(NamedTuple):
-    """State of all kinds of proposals.
+    """State of both kinds of proposals.
 
     Attributes
     ----------
     weights, scales : (K,) arrays
-        Probabilities of the kinds in ``KINDS``, and their scales.
+        Probabilities of the kinds, and their scales.
     active : (A,) int array
         Coordinates that are moved.
     whiten : (A, A) array
@@ -84,21 +83,14 @@ def propose(kind: int, points: np.ndarray, moves: Moves, rng: np.random.Generato
     return 0.0
 
 
-def first_moves(prepared: Preparation, active: np.ndarray, kinds: tuple[int, ...]) -> Moves:
+def first_moves(prepared: Preparation, active: np.ndarray) -> Moves:
     """Return the moves of a new chain."""
-    a = active.size
-    if prepared.fit is not None:
-        factor = prepared.fit.factor(active)
-    else:
-        factor = np.eye(a) / np.sqrt(prepared.densities.n_units)
-    none = np.empty(0, np.int64)
-    nothing = GaussianFit(np.empty(0), np.empty((0, 0)), none)
-    surface = prepared.surface or gaussian_surface(nothing, none)
-    guess = np.zeros(len(KINDS))
-    guess[SURROGATE] = 1.0  # preferred if there are both
+    fit, surface = prepared.fit, prepared.surface
+    assert fit is not None and surface is not None
+    factor = fit.factor(active)
     return Moves(
-        weights=proposal_weights(kinds, guess),
-        scales=np.array([2.38 / math.sqrt(a), 1.0]),
+        weights=proposal_weights(np.array([0.0, 1.0])),
+        scales=np.array([2.38 / math.sqrt(active.size), 1.0]),
         active=active,
         whiten=np.linalg.inv(factor),
         walk=factor.copy(),
@@ -106,20 +98,20 @@ def first_moves(prepared: Preparation, active: np.ndarray, kinds: tuple[int, ...
     )
 
 
-def learned(moves: Moves, fit: GaussianFit | None, moments: Moments, kinds: Sequence[int]) -> Moves:
+def learned(moves: Moves, fit: GaussianFit, moments: Moments) -> Moves:
     """Adapt moves to the moments of a chain; ``fit`` is the Gaussian that they were first based on.
 
     The random walk gets the chain's covariance. If a Gaussian surrogate without hyperparameters or indicators fits
     badly, the chain's mean and covariance take its place.
     """
     size = moves.active.size
-    if RANDOM_WALK in kinds and moments.count > 2 * size + 10:
+    if moments.count > 2 * size + 10:
         first = np.linalg.inv(moves.whiten)
         moves = moves._replace(walk=moments.factor(moves.active, first, _SHRINKAGE + size))
     refresh = moves.refresh
     plain = not (refresh.phi.size or refresh.binary.size)
-    bad = plain and SURROGATE in kinds and moves.scales[SURROGATE] < _FITS_BADLY
-    if not bad or fit is None or moments.count <= 10 * size + 50:
+    bad = plain and moves.scales[SURROGATE] < _FITS_BADLY
+    if not bad or moments.count <= 10 * size + 50:
         return moves
     surface = fit_to_moments(moments, fit.coordinates, moves.active, refresh.freedom[0])
     if surface is None:
@@ -149,9 +141,9 @@ class MetropolisCounts(NamedTuple):
     unsure: np.ndarray
 
     @classmethod
-    def zeros(cls, n_kinds: int, *draws: int) -> MetropolisCounts:
+    def zeros(cls, *draws: int) -> MetropolisCounts:
         """Return zero counts of one draw, or of B draws: arrays (B, K) and (B, 1)."""
-        return cls(*np.zeros((4, *draws, n_kinds)), *np.zeros((3, *draws, 1)))
+        return cls(*np.zeros((4, *draws, len(KINDS))), *np.zeros((3, *draws, 1)))
 
     def stats(self) -> dict[str, float]:
         """Return the statistics of one draw."""
@@ -226,13 +218,9 @@ class Ahead:
 class Metropolis(Sampler):
     """Metropolis-Hastings sampler of the coordinates ``active``.
 
-    ``kinds`` are positions in ``KINDS`` of the proposals that are mixed.
-    ``tuning_transitions`` is the number of transitions per tuning draw, if different from later draws.
     A chain that no other step moves may make draws in batches that read up to ``ahead`` units.
     """
 
-    kinds: tuple[int, ...]
-    tuning_transitions: int | None = None
     ahead: int = 0
 
     @property
@@ -282,8 +270,8 @@ def init(
     return MetropolisChain(
         **started,
         moments=started["visited"] if prepared.cut is None else Moments(size),
-        totals=MetropolisCounts.zeros(len(KINDS)),
-        moves=first_moves(prepared, sampler.active, sampler.kinds),
+        totals=MetropolisCounts.zeros(),
+        moves=first_moves(prepared, sampler.active),
     )
 
 
@@ -328,9 +316,7 @@ def _make_draws(
 ) -> Ahead:
     """Make ``number`` draws from x (D,)."""
     points, draws = np.stack([x, x]), np.empty((number, x.size))
-    counts, each = MetropolisCounts.zeros(len(KINDS), number), sampler.transitions
-    if tuning and sampler.tuning_transitions is not None:
-        each = sampler.tuning_transitions
+    counts, each = MetropolisCounts.zeros(number), sampler.transitions
     state = points, sampler.races(chain), chain.moves, rng, chain.log(tuning), chain.audit_rng
     k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
     while status != DECIDED:
@@ -345,14 +331,6 @@ def _make_draws(
 
 
 # --- the compiled loop ----------------------------------------------------------------------------
-
-
-@njit(cache=True)
-def _pick(weights: np.ndarray, rng: np.random.Generator) -> int:
-    """Draw a kind of proposal; use no random number if there is only one."""
-    if weights.max() == 1.0:
-        return int(np.argmax(weights))
-    return RANDOM_WALK if rng.random() < weights[RANDOM_WALK] else SURROGATE
 
 
 @njit(cache=True)
@@ -383,7 +361,7 @@ def run_draws(
     while k < draws.shape[0]:
         while left > 0:
             left -= 1
-            kind = _pick(moves.weights, rng)
+            kind = RANDOM_WALK if rng.random() < moves.weights[RANDOM_WALK] else SURROGATE
             log_q = propose(kind, points, moves, rng)
             rest_new = densities.rest(points[1])
             counts.tries[k, kind] += 1
@@ -427,8 +405,7 @@ def near_mode(sampler: Metropolis, x: np.ndarray, rng: np.random.Generator) -> n
     Far out, moves would be rejected and races would read all rows.
     """
     surface = sampler.prepared.surface
-    if surface is None:
-        return x
+    assert surface is not None
     start, densities = surface.start(x, rng), sampler.prepared.densities
     rest = densities.rest_value_and_gradient(start)[0]
     return start if np.isfinite(rest) and densities.all_finite(start) else x
@@ -442,7 +419,7 @@ def _tune(
     scales = chain.moves.scales
     # Rejections cost thinned decisions little, and moves of full scale make draws independent.
     targets = (0.25, 0.5 if sampler.prepared.thinning is None else 0.25)
-    for kind in sampler.kinds:
+    for kind in KINDS:
         tries = counts.tries[kind]
         if tries:
             acceptance, past = counts.acceptance[kind] / tries, chain.totals.tries[kind]
@@ -458,10 +435,11 @@ def _tune(
 
 def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
     """Adapt covariance, proposal weights and expansion point to the chain's history."""
-    kinds, totals, prepared = sampler.kinds, chain.totals, sampler.prepared
-    moves = learned(chain.moves, prepared.fit, chain.moments, kinds)
-    weights = proposal_weights(kinds, totals.jumps / np.maximum(totals.tries, 1.0))
+    totals, prepared, fit = chain.totals, sampler.prepared, sampler.prepared.fit
+    assert fit is not None
+    moves = learned(chain.moves, fit, chain.moments)
+    weights = proposal_weights(totals.jumps / np.maximum(totals.tries, 1.0))
     chain.moves = moves._replace(weights=weights)
     if not sampler.thinning.radii.size:  # whose bounds hold around one centre
         recentre(chain, prepared, totals.raced[0], totals.tries.sum())
-    chain.totals = MetropolisCounts.zeros(len(KINDS))
+    chain.totals = MetropolisCounts.zeros()

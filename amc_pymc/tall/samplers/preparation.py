@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,12 +36,10 @@ from amc_pymc.tall.thinning import Thinning
 class Forecast(NamedTuple):
     """Predicted cost of a decision between two independent draws of the Gaussian fit.
 
-    ``residual_sd`` is the standard deviation over units of raced rewards (natural log), ``rows`` the expected units
-    read per decision, including exact ones. ``acceptance`` is the acceptance rate of such moves if only the
-    units were not Gaussian.
+    ``rows`` are the expected units read per decision, including exact ones, ``acceptance`` is the acceptance rate of
+    such moves if only the units were not Gaussian.
     """
 
-    residual_sd: float
     rows: float
     acceptance: float
 
@@ -53,8 +51,9 @@ class Preparation:
     ``densities`` is the model as a function of x, ``raced`` the population of units as a function of
     the parameters eta(x), the same object if ``cut`` is None. ``cut`` has this map x (D,) -> eta (E,) for Python
     (``evaluate``) and as a first-class function (``native``). ``surrogate`` is None without a control variate,
-    ``fit`` is None without a mode. ``exact_rows`` are units evaluated at every decision. ``rounding_only`` says
-    whether the control variate is exact up to rounding, ``kinked`` whether log-likelihoods have kinks.
+    ``fit`` and ``surface`` are None for a sampler without moves. ``exact_rows`` are units evaluated at every decision.
+    ``rounding_only`` says whether the control variate is exact up to rounding, ``kinked`` whether log-likelihoods have
+    kinks.
     ``rows_spent`` counts row evaluations, ``flags`` are doubts about every run, ``forecast_flags`` those about a
     forecast only, ``no_proxy`` says why there is no control variate, ``forecast`` predicts the cost of a decision.
     ``surface`` is prior times surrogate, with moves tuned on it. ``quadrature_error`` is the standard deviation over
@@ -115,18 +114,13 @@ _PROBES = 4
 _KINKED_PROBES = 64
 #: Maximum numbers of units and of rows whose residuals are computed at once.
 _CHUNK, _CHUNK_ROWS = 16_384, 262_144
-#: Number of units below which none is evaluated exactly, unless the user says so.
+#: Number of units below which none is evaluated exactly.
 _FEW = 1_000
 _IMPOSSIBLE = "rows are impossible a posterior standard deviation from the mode"
 _SAMPLE = 5_000
 
 
-def with_forecast(
-    prepared: Preparation,
-    race: Race,
-    exact_rows: int | Literal["auto"],
-    rng: np.random.Generator,
-) -> Preparation:
+def with_forecast(prepared: Preparation, race: Race, rng: np.random.Generator) -> Preparation:
     """Choose the exactly evaluated units and forecast the cost of a decision."""
     raced, surrogate = prepared.raced, prepared.surrogate
     assert surrogate is not None
@@ -134,8 +128,7 @@ def with_forecast(
     kinked = prepared.kinked and raced.unit != "group"  # log-likelihoods of groups are smooth
     probes = probe_moves(prepared, rng, _KINKED_PROBES if kinked else _PROBES)
     most = most_near_kinks(n_units) if kinked else EXACT_ROW_CHOICES[-1]
-    largest = most if exact_rows == "auto" else exact_rows
-    summary = _residuals(raced, surrogate.centre, probes, largest)
+    summary = _residuals(raced, surrogate.centre, probes, most)
     totals = summary.totals + _beyond(prepared, probes)
     some = np.sort(rng.choice(n_units, size=min(n_units, _SAMPLE), replace=False))
     size = np.abs(raced.values(surrogate.centre, some)).mean()
@@ -147,9 +140,7 @@ def with_forecast(
         return float(np.mean(race.expected_rows(gaps / max(sd, 1e-300), n_raced)))
 
     exact = np.empty(0, np.int64)
-    if exact_rows != "auto":
-        exact = np.sort(summary.largest[:exact_rows])
-    elif kinked:
+    if kinked:
         exact = rows_near_kinks(summary)
         _log.info(
             "Log-likelihoods have kinks: the %d rows near them are read at every decision.",
@@ -160,11 +151,8 @@ def with_forecast(
     n_raced = n_units - exact.size
     power = summary.power - np.square(summary.scale[: exact.size]).sum()
     left = np.sqrt(max(power, 0.0) / max(1, n_raced))
-    forecast = Forecast(
-        float(left),
-        exact.size + (predicted(left, n_raced) if n_raced > 1 else n_raced),
-        expected_acceptance(totals),
-    )
+    rows = exact.size + (predicted(left, n_raced) if n_raced > 1 else n_raced)
+    forecast = Forecast(rows, expected_acceptance(totals))
     return replace(prepared, exact_rows=exact, rounding_only=rounding_only, forecast=forecast)
 
 

@@ -14,8 +14,7 @@ from amc_pymc.tall.samplers.raced import gaussian_factor
 
 #: Kinds of proposals, in the order of arrays with one number for each: a Gaussian random walk with covariance and scale
 #: adapted during tuning, and moves that are reversible for prior times surrogate, with a scale adapted in (0, 1].
-KINDS = ("random_walk", "surrogate")
-RANDOM_WALK, SURROGATE = range(len(KINDS))
+KINDS = RANDOM_WALK, SURROGATE = 0, 1
 
 
 @dataclass(frozen=True)
@@ -124,13 +123,12 @@ def adapt_scale(scale: float, acceptance: float, target: float, tries: float, mo
     return min(most, scale * math.exp(gain * (acceptance - target)))
 
 
-def proposal_weights(kinds: tuple[int, ...], jumps: np.ndarray) -> np.ndarray:
+def proposal_weights(jumps: np.ndarray) -> np.ndarray:
     """Return probabilities (K,) of the kinds of proposals from their mean squared jumps.
 
-    The kind with the largest jumps gets nine tenths. The others share the rest, because each kind
+    The kind with the larger jumps gets nine tenths. The other gets the rest, because each kind
     may reach points that another cannot.
     """
-    weights = np.zeros(jumps.size)
-    weights[list(kinds)] = _SEARCH_SHARE / max(1, len(kinds) - 1)
-    weights[max(kinds, key=lambda k: jumps[k])] = 1.0 - _SEARCH_SHARE if len(kinds) > 1 else 1.0
+    weights = np.full(len(KINDS), _SEARCH_SHARE)
+    weights[np.argmax(jumps)] = 1.0 - _SEARCH_SHARE
     return weights

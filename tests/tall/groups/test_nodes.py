@@ -7,7 +7,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.tall.groups.nodes import hermite_nodes, state_nodes, wide_nodes
+from amc_pymc.tall.groups.nodes import hermite_nodes, wide_nodes
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 9])
@@ -25,11 +25,6 @@ def test_products_of_polynomials_are_exact():
     weight = np.exp(log_w - 0.5 * (z**2).sum(axis=1)) / (2 * math.pi) ** 1.5
     assert weight.sum() == pytest.approx(1.0)
     assert weight @ (z[:, 0] ** 4 * z[:, 1] ** 2 * z[:, 2] ** 6) == pytest.approx(3 * 15)
-
-
-def test_states_weigh_one():
-    z, log_w = state_nodes(np.array([[0, 1], [2, 3]]))
-    assert z.dtype == float and (log_w == 0.0).all()
 
 
 @pytest.mark.parametrize(("n_local", "error"), [(1, 1e-10), (2, 1e-6), (3, 1e-9)])

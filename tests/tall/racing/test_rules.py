@@ -8,44 +8,22 @@ import math
 import numpy as np
 import pytest
 
-from numba import njit
 from scipy.stats import multivariate_normal, norm
-from tall.racing.tables import from_table, normal_scores, points_of, run
+from tall.racing.tables import normal_scores, run
 
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import (
-    BernsteinRace,
     ExactRace,
     NormalRace,
     b_normal,
     make_population,
-    race,
 )
 from amc_pymc.tall.racing.race import DECIDED, draw_rows
 from amc_pymc.tall.racing.rules import (
     as_race,
-    bernstein_serfling,
     crossing_probability,
     expected_rows,
 )
-
-KAPPA = 7 / 3 + 3 / math.sqrt(2)
-
-
-@njit
-def races(n, rewards, points, centre, bias, population, rule, rng, out):
-    for k in range(n):
-        r = race(rewards, points, centre, bias, population, rule, rng)
-        out[k, 0], out[k, 1], out[k, 2], out[k, 3] = r.winner, r.rows, r.rewards, r.arms_left
-
-
-def run_many(n, table, rule, rng, bias):
-    """(n, 4): winner, rows, rewards, arms left."""
-    out, population = np.empty((n, 4), np.int64), make_population(table.shape[1])
-    bias = np.asarray(bias, float)
-    races(n, from_table(), points_of(table), table.ravel(), bias, population, rule, rng, out)
-    return out
-
 
 # --- factors --------------------------------------------------------------------------------------
 
@@ -58,45 +36,28 @@ def test_normal_factors():
         b = b_normal(0.1 / share, m / n, sides=sides)
         expected = [b * math.sqrt((1 - (size - 1) / (n - 1)) / size) for size in rule.sizes]
         np.testing.assert_allclose(rule.sd_factor, expected, atol=1e-15)
-        assert not rule.range_factor.any()
+        assert not rule.offset.any()
         assert rule.guarded
-
-
-def test_bernstein_factors():
-    n = 1_000
-    rule = BernsteinRace(delta=0.1, batch_size=2, reward_range=1.5).rule(n, 4)
-    assert rule.sizes.tolist() == [2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000]
-    log = math.log(5 / (0.1 / 3 / 9))
-    for size, sd, width in zip(rule.sizes[:-1], rule.sd_factor, rule.range_factor):
-        rho = 1 - (size - 1) / n if size <= 500 else (1 - size / n) * (1 + 1 / size)
-        # The engine's standard deviation has divisor T - 1, the bound's T.
-        assert sd == pytest.approx(math.sqrt(2 * rho * log / size) * math.sqrt((size - 1) / size))
-        assert width == pytest.approx(KAPPA * log / size)
-    assert rule.reward_range == 1.5
-    assert not rule.guarded
 
 
 # --- the engine applies them ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("offset", [0.0, 0.3])
 @pytest.mark.parametrize("n_arms", [2, 12])
-def test_the_first_round_decides_at_the_half_width(n_arms, known):
+def test_the_first_round_decides_at_the_half_width(n_arms, offset):
     """Batches of one round from NumPy's moments: last arm against the best, all others far off."""
     n_rows, m = 2_000, 60
-    rng = np.random.default_rng([n_arms, known])
+    rng = np.random.default_rng([n_arms, int(10 * offset)])
     table = rng.gamma(2.0, size=(n_arms, n_rows)) + 3.0 * rng.normal(size=n_rows)
-    reward_range = 7.0 if known else None
-    rule = BernsteinRace(delta=0.2, batch_size=m, reward_range=reward_range).rule(n_rows, n_arms)
-    share = 0.2 / (n_arms - 1) / (rule.sizes.size - 1)
-    sd, width = bernstein_serfling(share, m, n_rows)
+    rule = NormalRace(delta=0.2, batch_size=m).rule(n_rows, n_arms)
+    rule = rule._replace(offset=np.full(rule.sizes.size, offset))
     for seed in range(10):
         rows = np.empty(m, np.int64)
         draw_rows(n_rows, make_population(n_rows).marked, rows, np.random.default_rng(seed))
         batch = table[:, rows]
         x, i = batch[0], batch[-1]
-        c = 2.0 * reward_range if known else np.ptp(x - i)
-        half = sd * np.std(x - i) + width * c
+        half = rule.sd_factor[0] * np.std(x - i, ddof=1) + offset
         for factor, decided in ((1 - 1e-9, False), (1 + 1e-9, True)):
             bias = np.full(n_arms, -1e6)
             bias[0] = -x.mean()
@@ -124,31 +85,6 @@ def test_many_arms_by_matrix_product_agree_with_numpy(n_arms):
         bias[3], bias[7] = 0.0, d.mean() - half * factor
         result = run(table, rule, np.random.default_rng(1), bias)
         assert (result.rounds == 1) == decided
-
-
-def test_a_known_range_lets_a_batch_without_spread_decide():
-    table = np.stack([np.zeros(1_000), np.full(1_000, 5.0)])
-    known = BernsteinRace(reward_range=0.1).rule(1_000, 2)
-    running = BernsteinRace().rule(1_000, 2)
-    assert run(table, known, np.random.default_rng(1)).rows < 100
-    assert run(table, running, np.random.default_rng(1)).rows == 1_000
-    easy = BernsteinRace().rule(1_000, 2, zero_sd_decides=True)
-    assert run(table, easy, np.random.default_rng(1)).rows == 2
-
-
-# --- promises -------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_bernstein_hardly_errs():
-    n_rows = 2_000
-    rng = np.random.default_rng(4)
-    table = (rng.random((3, n_rows)) < 0.1).astype(float)
-    table -= table.mean(axis=1, keepdims=True)
-    rule = BernsteinRace(delta=0.2, reward_range=1.0).rule(n_rows, 3)
-    found = run_many(500, table, rule, rng, [0.0, 0.0, 1e-9])
-    assert clopper_pearson(int(np.sum(found[:, 0] != 2)), 500, 0.999)[0] <= 0.2
-    assert found[:, 1].mean() > 1_900
 
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -180,16 +116,6 @@ def test_a_rule_for_other_rows_is_refused():
 
 
 # --- the bounds -----------------------------------------------------------------------------------
-
-
-def test_bernstein_by_hand():
-    # N = 10: log(5/0.05) = 4.60517; rho = 1 - 3/10 at n = 4, (1 - 8/10)(1 + 1/8) at n = 8.
-    sd, width = bernstein_serfling(0.05, [4, 8, 10], 10)
-    log = math.log(100)
-    np.testing.assert_allclose(
-        sd, [math.sqrt(2 * 0.7 * log / 4), math.sqrt(2 * 0.225 * log / 8), 0.0]
-    )
-    np.testing.assert_allclose(width, KAPPA * log / np.array([4, 8, 10]))
 
 
 # Chen & Ghahramani (2016), table 1: delta, then B_Normal for each share of the first batch.
@@ -238,19 +164,17 @@ def test_the_bound_is_crossed_with_probability_delta(delta, first_fraction, side
     assert crossing_probability(b, first_fraction, sides=sides) == pytest.approx(delta, rel=1e-9)
 
 
-@pytest.mark.parametrize("gap", [0.0, 0.3, -0.3])
 @pytest.mark.parametrize("first_fraction", [0.25, 0.3, 0.45])
-def test_two_rounds_in_closed_form(first_fraction, gap):
+def test_two_rounds_in_closed_form(first_fraction):
     b = 1.3
     shares = np.array([first_fraction, 2 * first_fraction])
     information = shares / (1 - shares)
     correlation = math.sqrt(information[0] / information[1])
-    means = -gap * np.sqrt(information / information[0])
-    walk = multivariate_normal(means, [[1, correlation], [correlation, 1]])
-    first = norm.sf(b, means[0])
+    walk = multivariate_normal([0, 0], [[1, correlation], [correlation, 1]])
+    first = norm.sf(b)
     for sides, low in (("one", -40), ("two", -b)):
         second = walk.cdf([b, 40], lower_limit=[low, b], rng=np.random.default_rng(1))
-        found = crossing_probability(b, first_fraction, sides=sides, gap=gap)
+        found = crossing_probability(b, first_fraction, sides=sides)
         assert found == pytest.approx(first + second, abs=1e-9)
 
 
@@ -292,16 +216,12 @@ def assert_binomial(hits, probability, z=4):
     assert abs(hits.mean() - probability) < allowed
 
 
-@pytest.mark.parametrize("gap", [0.0, 0.4, -0.2])
 @pytest.mark.parametrize("b", [0.9, 2.2])
-def test_forward_map_against_sampling_without_replacement(errors_of_means, b, gap):
-    shift = gap * standard_errors(1.0)[0] / standard_errors(1.0)
-    walk = errors_of_means - shift
+def test_forward_map_against_sampling_without_replacement(errors_of_means, b):
+    walk, fraction = errors_of_means, BATCH_SIZE / N_ROWS
     up, down = first_true(walk >= b), first_true(walk <= -b)
-    fraction = BATCH_SIZE / N_ROWS
-    assert_binomial(up < walk.shape[1], crossing_probability(b, fraction, sides="one", gap=gap))
-    assert_binomial(up < down, crossing_probability(b, fraction, gap=gap))
-    assert_binomial(down < up, crossing_probability(b, fraction, gap=-gap))
+    assert_binomial(up < walk.shape[1], crossing_probability(b, fraction, sides="one"))
+    assert_binomial(up < down, crossing_probability(b, fraction))
 
 
 @pytest.mark.parametrize("gap", [0.0, -0.2, 0.5])
@@ -314,25 +234,10 @@ def test_expected_rows_against_sampling_without_replacement(errors_of_means, b, 
 
 
 @pytest.mark.parametrize("sides", SIDES)
-def test_error_at_a_gap_is_below_delta(sides):
-    b = b_normal(0.1, 1e-3, sides=sides)
-    gaps = [0.0, 1e-3, 0.01, 0.1, 0.5, 1.0, 5.0, 30.0]
-    errors = [crossing_probability(b, 1e-3, sides=sides, gap=gap) for gap in gaps]
-    assert errors[0] == pytest.approx(0.1)
-    assert np.all(np.diff(errors) < 0)
-    assert errors[-1] > 0  # tails keep their relative accuracy
-    assert errors[-1] == pytest.approx(norm.sf(b + 30.0))
-    assert crossing_probability(b, 1e-3, sides=sides, gap=1e6) == 0.0
-    assert crossing_probability(b, 1e-3, sides=sides, gap=-30.0) == pytest.approx(1.0)
-    assert crossing_probability(b, 1e-3, sides=sides, gap=-1e6) == 1.0
-
-
-@pytest.mark.parametrize("sides", SIDES)
 def test_one_check_or_none(sides):
     for fraction in (0.5, 0.75, 1 - 1e-12):
         assert b_normal(0.05, fraction, sides=sides) == pytest.approx(norm.isf(0.05), abs=1e-12)
-        found = crossing_probability(1.0, fraction, sides=sides, gap=0.5)
-        assert found == pytest.approx(norm.sf(1.5))
+        assert crossing_probability(1.0, fraction, sides=sides) == pytest.approx(norm.sf(1.0))
     for fraction in (1, 1.0, 3.0):
         assert b_normal(0.05, fraction, sides=sides) == 0.0
         assert crossing_probability(1.0, fraction, sides=sides) == 0.0
@@ -342,9 +247,6 @@ def test_one_check_or_none(sides):
 def test_a_gap_without_noise(gap):
     assert expected_rows(gap, 10**6, 50, 2.5) == 50
     np.testing.assert_array_equal(expected_rows([-gap, gap], 10**6, 50, 2.5), [50, 50])
-    for sides in SIDES:
-        assert crossing_probability(2.5, 1e-5, sides=sides, gap=gap) == 0.0
-        assert crossing_probability(2.5, 1e-5, sides=sides, gap=-gap) == 1.0
 
 
 def test_expected_rows_by_hand():
@@ -356,7 +258,7 @@ def test_expected_rows_by_hand():
 
 # --- settings -------------------------------------------------------------------------------------
 
-RACES = [NormalRace, BernsteinRace, ExactRace]
+RACES = [NormalRace, ExactRace]
 
 
 @pytest.mark.parametrize("kind", RACES)
@@ -366,7 +268,7 @@ def test_any_number_of_rows_and_arms(kind):
         rule = kind().rule(n_raced, n_arms)
         assert rule.sizes[-1] == n_raced
         assert np.all(np.diff(rule.sizes) > 0)
-        assert rule.sizes.shape == rule.sd_factor.shape == rule.range_factor.shape
+        assert rule.sizes.shape == rule.sd_factor.shape == rule.offset.shape
         assert np.all(np.isfinite(rule.sd_factor[:-1]))
     assert ExactRace().rule(10**7, 2).sizes.tolist() == [10**7]
 
@@ -383,41 +285,28 @@ def test_expected_rows_fall_with_the_gap_and_stay_within_the_rows(kind):
     assert np.shape(kind().expected_rows(0.1, 100)) == ()
 
 
-def test_expected_rows_of_bernstein_by_hand():
-    rule = BernsteinRace(reward_range=1.0).rule(10_000, 2)
-    width = rule.sd_factor + 10.0 * rule.range_factor
-    above, below = width[6] * (1 + 1e-9), width[6] * (1 - 1e-9)
-    rows = BernsteinRace().expected_rows([above, below], 10_000)
-    assert rows.tolist() == rule.sizes[6:8].tolist()
-
-
 NO_DELTA = [0, 0.5, 1, -1, np.nan, np.inf, True, False, "0.05", None, 0.1j, [0.1]]
 NO_SIZE = [0, 1, -1, 2.5, True, "50", None, np.nan, np.inf, [50], np.array([50, 60])]
-NO_RANGE = [0, -1.0, np.nan, np.inf, "1", True, [], [1.0, 2.0], {1.0}]
 
 
 @pytest.mark.parametrize(
-    ("kinds", "name", "values", "message"),
+    ("name", "values", "message"),
     [
-        (RACES[:2], "delta", NO_DELTA, r"delta must lie in \(0, 0.5\), got"),
-        (RACES[:2], "batch_size", NO_SIZE, "batch_size must be .*got"),
-        (RACES[1:2], "reward_range", NO_RANGE, "reward_range must be .*got"),
+        ("delta", NO_DELTA, r"delta must lie in \(0, 0.5\), got"),
+        ("batch_size", NO_SIZE, "batch_size must be .*got"),
     ],
 )
-def test_settings_out_of_range(kinds, name, values, message):
-    for kind in kinds:
-        for value in [v for v in values if not (v is None and name == "reward_range")]:
-            with pytest.raises((ValueError, TypeError), match=message):
-                kind(**{name: value})
+def test_settings_out_of_range(name, values, message):
+    for value in values:
+        with pytest.raises((ValueError, TypeError), match=message):
+            NormalRace(**{name: value})
 
 
 @pytest.mark.parametrize(
     ("given", "race"),
     [
         (("normal", 0.1, 60), NormalRace(0.1, 60)),
-        (("bernstein", 0.1), BernsteinRace(0.1)),
-        (("bernstein", 0.1, 60), BernsteinRace(0.1, batch_size=60)),
-        (("bernstein", None, 50), BernsteinRace(batch_size=50)),
+        (("normal", None, 60), NormalRace(batch_size=60)),
         (("exact",), ExactRace()),
     ],
 )
@@ -436,7 +325,7 @@ def test_races_by_name(given, race):
             for name, value in {"delta": 0.05, "batch_size": 50}.items()
         ),
         ({"race": "exact", "delta": 0.7}, ValueError, "delta=0.7 has no meaning for race='exact'"),
-        ({"race": "bernstein", "batch_size": 2.5}, TypeError, "batch_size"),
+        ({"race": "normal", "batch_size": 2.5}, TypeError, "batch_size"),
     ],
 )  # fmt: skip
 def test_races_that_are_refused(given, error, message):
@@ -467,20 +356,6 @@ def test_the_one_sided_constant_matters():
         crossed = np.sum(np.any(z >= b_normal(delta, m / n_rows, sides=sides), axis=1))
         low, _ = clopper_pearson(int(crossed), n, 0.999)
         assert (low <= delta) == within
-
-
-@pytest.mark.parametrize("n", [3, 20, 45])
-@pytest.mark.parametrize("rare", [0.02, 0.5])
-def test_bernstein_covers_finite_populations(n, rare):
-    """Loose: it must hold at least as often as it says."""
-    n_rows, delta = 50, 0.5
-    values = np.zeros(n_rows)
-    values[: max(1, int(rare * n_rows))] = 1.0
-    rng = np.random.default_rng([n, int(100 * rare)])
-    samples = rng.permuted(np.tile(values, (4_000, 1)), axis=1)[:, :n]
-    sd, width = bernstein_serfling(delta, n, n_rows)
-    over = samples.mean(axis=1) - values.mean() > samples.std(axis=1) * sd + width
-    assert over.mean() <= delta
 
 
 def test_expected_rows_of_a_normal_race_are_those_of_the_bound():

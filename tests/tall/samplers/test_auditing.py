@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from plain_races import without_control_variate
 from pymc.stats.convergence import SamplerWarning
 
 import amc_pymc as amc
@@ -32,13 +33,15 @@ def model():
 
 
 @functools.cache
-def step_without_proxy():
-    return amc.RacingMetropolis(model=model(), proxy=None, batch_size=20)
+def plain_step():
+    return without_control_variate(
+        amc.RacingMetropolis(model=model(), race="normal", batch_size=20)
+    )
 
 
 def sample(audits, draws=600, chains=2, seed=5, transitions=1, race=None, **kwargs):
     audits = amc.Audits(audits, max_share=None) if isinstance(audits, int) else audits
-    step = step_without_proxy()
+    step = plain_step()
     race = race or step.sampler.race
     settings = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
     with model():
@@ -117,8 +120,8 @@ def test_bad_decisions_give_a_warning(caplog):
     assert f"{wrong} of {audited} audited decisions were wrong" in found[0].message
     assert "audited decisions were wrong" in caplog.text
     flags = idata.sample_stats["race_flags"].values[0]
-    assert flags_of_bits(flags[-1]) == ["no_control_variate", "wrong_decisions"]
-    assert flags_of_bits(flags[:-1]) == ["no_control_variate"]
+    assert flags_of_bits(flags[-1]) == ["wrong_decisions"]
+    assert flags_of_bits(flags[:-1]) == []
 
 
 # --- the auditor itself ---------------------------------------------------------------------------
@@ -126,7 +129,7 @@ def test_bad_decisions_give_a_warning(caplog):
 
 def logged(number, decisions, *, max_share=None, draws=1, seed=1):
     """An auditor whose log holds right decisions, their log ratios spread around the threshold."""
-    sampler = replace(step_without_proxy().sampler, audits=amc.Audits(number, max_share=max_share))
+    sampler = replace(plain_step().sampler, audits=amc.Audits(number, max_share=max_share))
     densities, rng = sampler.prepared.densities, np.random.default_rng(seed)
     auditor = Auditor(sampler, draws)
     kept = min(decisions, auditor.log.x.shape[0])
@@ -176,7 +179,7 @@ def test_the_budget_stops_the_audits():
 
 @pytest.mark.parametrize("chains", [1, 4, 25])
 def test_all_chains_together_audit_for_the_share_of_the_setup(chains):
-    audits, sampler = amc.Audits(10, max_share=0.5, chains=chains), step_without_proxy().sampler
+    audits, sampler = amc.Audits(10, max_share=0.5, chains=chains), plain_step().sampler
     setups = [replace(sampler.prepared, rows_spent=rows) for rows in (0, 1e9)]
     samplers = [replace(sampler, audits=audits, prepared=each) for each in setups]
     auditors = [[Auditor(each, 0) for each in samplers] for _ in range(chains)]

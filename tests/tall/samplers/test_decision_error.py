@@ -7,11 +7,14 @@ threshold, where nearly all errors happen; the others have the threshold a chain
 import functools
 import math
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
 
 from compiled_calls import called_often
+from plain_races import without_control_variate
 
 import amc_pymc as amc
 
@@ -38,15 +41,14 @@ def logistic_model(n_rows=3_000):
 
 @functools.cache
 def step_of(proxy):
-    settings = amc.TaylorProxy(exact_rows=0) if proxy else None
-    audits = amc.Audits(10_000, max_share=None)
-    return amc.RacingMetropolis(
-        model=logistic_model(), race="normal", proxy=settings, audits=audits, transitions_per_draw=4
-    )
+    step = amc.RacingMetropolis(model=logistic_model(), race="normal")
+    if not proxy:
+        return without_control_variate(step)
+    return step.replace(prepared=replace(step.prepared, exact_rows=np.empty(0, np.int64)))
 
 
 @functools.cache
-def pairs(proxy, count):
+def pairs(count):
     """Points and proposals (count, 2, D) of a chain at stationarity."""
     step = step_of(True)
     fit = step.prepared.fit
@@ -72,7 +74,7 @@ def wrong_decisions(proxy, near, bound_factor=1.0, count=6_000):
     everything = np.arange(n)
     rng = np.random.default_rng([20161, near])
     wrong = 0
-    for points in pairs(proxy, count // 4):
+    for points in pairs(count // 4):
         rewards = unit_changes(densities.rewards, points, surrogate.centre, everything)
         error = np.std(rewards) * math.sqrt((n - m) / ((n - 1) * m))
         for _ in range(4):
