@@ -52,8 +52,8 @@ def positive_or_none(name: str, value: object) -> float | None:
     return found
 
 
-def share_or_none(name: str, value: object) -> float | None:
-    """Return a number in (0, 1) or None, or raise an error that names the argument.
+def share_or_none(name: str, value: object, *, whole: bool = False) -> float | None:
+    """Return a number in (0, 1), with ``whole`` in (0, 1], or None, or raise an error that names the argument.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def share_or_none(name: str, value: object) -> float | None:
     0.5
     """
     found = _number_or_none(name, value)
-    if found is not None and not 0.0 < found < 1.0:
+    if found is not None and not (0.0 < found < 1.0 or (whole and found == 1.0)):
         raise ValueError(f"{name} must be between 0 and 1, got {value!r}.")
     return found
 

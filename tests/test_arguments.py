@@ -26,6 +26,15 @@ def test_no_share(value):
         share_or_none("share", value)
 
 
+def test_a_share_that_may_be_the_whole():
+    assert share_or_none("share", 1, whole=True) == 1.0
+    for value in (0.0, 1.1, math.nan):
+        with pytest.raises(ValueError, match=f"share must be between 0 and 1, got {value}"):
+            share_or_none("share", value, whole=True)
+    with pytest.raises(TypeError, match="share must be a number or None, got True"):
+        share_or_none("share", True, whole=True)
+
+
 @pytest.mark.parametrize("value", [0.0, -1, math.nan, math.inf])
 def test_not_positive(value):
     with pytest.raises(ValueError, match=f"x must be positive and finite, got {value}"):

@@ -8,6 +8,8 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
+from amc_pymc.arguments import positive_int, positive_or_none, share_or_none
+
 #: Halvings of a side after which cells reach floating-point precision.
 _FINEST = 50
 
@@ -61,7 +63,7 @@ class HOO:
 
     Raises
     ------
-    ValueError
+    TypeError, ValueError
         If an argument is out of range.
 
     Notes
@@ -101,23 +103,19 @@ class HOO:
         if not (np.isfinite(box).all() and (box[:, 0] < box[:, 1]).all()):
             raise ValueError(f"bounds must be finite with low < high, got {box.tolist()}.")
         d = len(box)
-        rho = 2.0 ** (-2.0 / d) if rho is None else float(rho)
-        deep = max_depth is None or max_depth >= 1
-        if not (0.0 < nu < math.inf and 0.0 < rho < 1.0 and horizon >= 1 and deep):
-            raise ValueError(
-                "nu must be positive and finite, rho between 0 and 1, horizon and max_depth at least 1, "
-                f"got nu={nu}, rho={rho}, horizon={horizon}, max_depth={max_depth}."
-            )
-        self.bounds, self.nu, self.rho, self.horizon = box, float(nu), rho, horizon
-        depth = (0.5 * math.log(horizon) + math.log(nu)) / -math.log(rho)
-        self.max_depth = min(
-            max(1, math.ceil(depth)) if max_depth is None else max_depth, _FINEST * d
-        )
+        self.bounds, self.horizon = box, positive_int("horizon", horizon)
+        self.nu = positive_or_none("nu", nu) or 1.0
+        self.rho = share_or_none("rho", rho) or 2.0 ** (-2.0 / d)
+        if max_depth is None:
+            depth = (0.5 * math.log(self.horizon) + math.log(self.nu)) / -math.log(self.rho)
+            max_depth = max(1, math.ceil(depth))
+        self.max_depth = min(positive_int("max_depth", max_depth), _FINEST * d)
         self._root, self._asked = _Node(None), list[_Node]()
 
     def ask(self, rng: np.random.Generator, n: int = 1) -> np.ndarray:
         """Return the next points (n, d), without rewards in between."""
-        return np.array([self._ask(rng) for _ in range(n)]).reshape(-1, len(self.bounds))
+        points = [self._ask(rng) for _ in range(positive_int("n", n, 0))]
+        return np.array(points).reshape(-1, len(self.bounds))
 
     def tell(self, rewards: ArrayLike) -> None:
         """Report the rewards of all points asked for since the last report, in order.
@@ -141,7 +139,15 @@ class HOO:
         self._asked = []
 
     def best(self) -> np.ndarray:
-        """Return the centre (d,) of the cell at the end of the most visited path."""
+        """Return the centre (d,) of the cell at the end of the most visited path.
+
+        Raises
+        ------
+        ValueError
+            If no reward has been told.
+        """
+        if not self._root.told:
+            raise ValueError("best() needs at least one reward told.")
         node, cell = self._root, self._unit()
         while seen := [(c.told, c.mean, -s) for s, c in enumerate(node.children) if c and c.told]:
             node = self._child(node, cell, -max(seen)[2])

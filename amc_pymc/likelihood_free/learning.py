@@ -166,8 +166,7 @@ class TreeProposal:
             raise ValueError(
                 f"local=True needs utility='ess', got utility={self.utility!r}; leave one of them out."
             )
-        all_of_it = self.prior_share == 1 and not isinstance(self.prior_share, bool | np.bool_)
-        if not all_of_it and share_or_none("prior_share", self.prior_share) is None:
+        if share_or_none("prior_share", self.prior_share, whole=True) is None:
             raise TypeError("prior_share must be a number between 0 and 1, got None.")
         positive_int("accepts", self.accepts)
         if self.batch_size is not None:
