@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from amc_pymc.steps.recover_marginals import recover_marginals as recover_marginals
     from amc_pymc.tall.racing import ExactRace as ExactRace
     from amc_pymc.tall.racing import NormalRace as NormalRace
-    from amc_pymc.tall.samplers.tuning import Audits as Audits
+    from amc_pymc.tall.samplers.chain import Audits as Audits
 
 __version__ = "0.1.0"
 
@@ -55,7 +55,7 @@ _PLACES = {
     "steps.racing_gibbs": ("RacingGibbs",),
     "steps.racing_metropolis": ("RacingMetropolis",),
     "tall.racing": ("ExactRace", "NormalRace"),
-    "tall.samplers.tuning": ("Audits",),
+    "tall.samplers.chain": ("Audits",),
 }
 __getattr__, __dir__ = attach(
     __name__, globals(), {n: f"{__name__}.{m}" for m, names in _PLACES.items() for n in names}

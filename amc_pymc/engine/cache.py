@@ -24,16 +24,7 @@ from numba.core.registry import cpu_target
 
 _HERE = Path(__file__).parents[1]
 #: Folders of this package without compiled functions; a change there does not touch machine code.
-WITHOUT_KERNELS = {
-    "bandits",
-    "evidence",
-    "likelihood_free",
-    "reading",
-    "results",
-    "rows",
-    "runs",
-    "steps",
-}
+WITHOUT_KERNELS = set("bandits evidence likelihood_free reading results rows runs steps".split())
 #: What was changed later may differ from what this process has imported.
 _BEGIN = time.time()
 #: Beyond so many bytes, files of the cache are removed.
@@ -55,8 +46,11 @@ def cached_name(function: Callable[..., Any], settings: Any) -> str | None:
     if function.__closure__ or " at 0x" in kinds or not file.exists():
         return None
     place = (function.__module__, function.__qualname__, code.co_firstlineno, code.co_names)
+    root = file  # or the topmost package that it is in
+    while (root.parent / "__init__.py").exists():
+        root = root.parent
     constants = [repr(c) for c in code.co_consts if not isinstance(c, CodeType)]
-    return name_of((kinds, place, constants, code.co_code), "kernel", _root(file))
+    return name_of((kinds, place, constants, code.co_code), "kernel", root)
 
 
 def name_of(key: Any, kind: str, *roots: Path) -> str | None:
@@ -66,14 +60,6 @@ def name_of(key: Any, kind: str, *roots: Path) -> str | None:
     processor = cpu_target.target_context.codegen().magic_tuple()
     whole = repr((key, stamps, versions, processor)).encode()
     return None if None in stamps else f"{hashlib.sha256(whole).hexdigest()[:40]}.{kind}"
-
-
-def _root(file: Path) -> Path:
-    """Return the topmost package that a file is in; the file itself if it is in none."""
-    found = file
-    while (found.parent / "__init__.py").exists():
-        found = found.parent
-    return found
 
 
 @functools.cache

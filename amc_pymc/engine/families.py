@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -91,11 +92,10 @@ class Families:
         while left:
             form = form_of(self.graph, left[0])
             n = next((k for k, m in enumerate(left) if form_of(self.graph, m) != form), len(left))
-            common = _Common(self.graph, n)
-            expression = common.of(left[:n])
+            expression, varying = _common_form(self.graph, left[:n])
             if expression is None or len(out) == _MOST_RUNS:
                 return None
-            columns = np.column_stack(common.columns) if common.columns else np.zeros((n, 0))
+            columns = np.column_stack(varying) if varying else np.zeros((n, 0))
             out.append((expression, columns))
             left = left[n:]
         return out
@@ -110,44 +110,24 @@ def form_of(graph: Graph, node: int) -> int:
     return found[node]
 
 
-class _Common:
-    """Common form of some expressions, with a column for each difference."""
+def _common_form(graph: Graph, nodes: tuple[int, ...]) -> tuple[int | None, list[np.ndarray]]:
+    """Return the node of the common form of some expressions, or None, and a column for each difference."""
+    columns: list[np.ndarray] = []
 
-    def __init__(self, graph: Graph, size: int):
-        self.graph, self.size = graph, size
-        self.columns: list[np.ndarray] = []
-        self._known: dict[tuple[int, ...], int | None] = {}
-
-    def of(self, nodes: tuple[int, ...]) -> int | None:
-        """Return the node of the common form, or None."""
-        if nodes not in self._known:
-            self._known[nodes] = self._form(nodes)
-        return self._known[nodes]
-
-    def _form(self, nodes: tuple[int, ...]) -> int | None:
-        g = self.graph
-        first = g.nodes[nodes[0]]
+    @cache
+    def common(nodes: tuple[int, ...]) -> int | None:
         if len(set(nodes)) == 1:
             return nodes[0]
-        found = [g.nodes[n] for n in nodes]
-        if any(
-            (n.op, n.kind, len(n.args)) != (first.op, first.kind, len(first.args)) for n in found
-        ):
+        found = [graph.nodes[n] for n in nodes]
+        first = found[0]
+        if len({(n.op, n.kind, len(n.args)) for n in found}) > 1:
             return None
-        if first.op == "const":
-            return self._column(nodes, first.kind)
+        if first.op == "const" and first.kind != "b":
+            columns.append(np.array([graph.number(n) for n in nodes], float))
+            return graph.leaf("column", len(columns) - 1, first.kind)
         if not first.args or any(n.value != first.value for n in found):
             return None
-        args = [self.of(part) for part in zip(*(n.args for n in found))]
-        if None in args:
-            return None
-        known = [a for a in args if a is not None]
-        if first.op == "entry":
-            return g.entry(str(first.value), known[0])
-        return g.make(first.op, *known)
+        args = [common(part) for part in zip(*(n.args for n in found))]
+        return None if None in args else graph.again(nodes[0], [a for a in args if a is not None])
 
-    def _column(self, nodes: tuple[int, ...], kind: str) -> int | None:
-        if kind == "b":
-            return None
-        self.columns.append(np.array([self.graph.number(n) for n in nodes], float))
-        return self.graph.leaf("column", len(self.columns) - 1, kind)
+    return common(nodes), columns

@@ -24,7 +24,7 @@ from numba.core.registry import cpu_target
 from numba.core.typing.templates import Signature
 from numba.extending import intrinsic, lower_builtin, register_model, typeof_impl, unbox
 
-from amc_pymc.engine.cache import cached_name, read_cached, write_cached
+from amc_pymc.engine.cache import read_cached, write_cached
 from amc_pymc.engine.jit import compiling, njit, set_environments
 from amc_pymc.engine.records import (
     AddressModel,
@@ -46,9 +46,10 @@ class FirstClassFunction:
     kernel : Numba function
         Compiled when the address is first needed.
     signature : numba signature
-        Types of the arguments and the result.
+        Types of the other arguments and the result.
     arrays : sequence of arrays
-        Further arguments of the kernel.
+        Last arguments of the kernel, bound by address and kept alive. Those from which code cannot read, because they
+        are strided, unaligned or byte-swapped, are copied.
     kept : object
         Objects kept alive as long as the function.
     """
@@ -56,7 +57,9 @@ class FirstClassFunction:
     def __init__(
         self, kernel: Any, signature: Any, arrays: Sequence[np.ndarray] = (), kept: Any = None
     ):
-        self.kernel, self.signature, self.arrays, self.kept = kernel, signature, arrays, kept
+        self.kernel, self.signature, self.kept = kernel, signature, kept
+        native = [np.asarray(a, a.dtype.newbyteorder("=")) for a in arrays]
+        self.arrays = [a if a.flags.forc and a.flags.aligned else a.copy("C") for a in native]
 
     def __reduce__(self) -> Any:
         return type(self), (self.kernel, self.signature, self.arrays, self.kept)
@@ -102,34 +105,6 @@ def first_class(signature: Any, *, cache: bool = False) -> Callable[[Any], Any]:
     return lambda function: FirstClassFunction(njit(cache=cache)(function), signature)
 
 
-def bound_function(
-    kernel: Any, signature: Any, arrays: Sequence[np.ndarray], kept: Any = None
-) -> Any:
-    """Bind ``arrays`` to the last arguments of a kernel; return a first-class function of the others.
-
-    Parameters
-    ----------
-    kernel : Numba function
-    signature : numba signature
-        Types of the leading arguments and the result.
-    arrays : sequence of arrays
-        Bound by address and kept alive by the function; :func:`bindable` copies those that are not contiguous.
-    kept : object, optional
-        Further object that the function keeps alive.
-
-    Returns
-    -------
-    FirstClassFunction
-    """
-    return FirstClassFunction(kernel, signature, [bindable(a) for a in arrays], kept)
-
-
-def bindable(array: np.ndarray) -> np.ndarray:
-    """Return an array that code can read from its address on, a copy if it is strided, unaligned or byte-swapped."""
-    array = np.asarray(array, array.dtype.newbyteorder("="))
-    return array if array.flags.forc and array.flags.aligned else array.copy("C")
-
-
 #: Code by kernel, signature and types of bound arrays. It is never freed, because compiled loops refer to it.
 _codes: dict[tuple[Any, ...], tuple[Any, int]] = {}
 
@@ -139,9 +114,7 @@ def _code(kernel: Any, signature: Any, kinds: tuple[Any, ...]) -> int:
     """Return the address of code for bound arrays of some types."""
     key = kernel, signature, kinds
     if key not in _codes:
-        stored = None
-        if kernel.cached:
-            stored = cached_name(kernel.py_func, (kernel.settings, signature, kinds))
+        stored = kernel.cached_name(signature, kinds)
         name = f"amc_pymc.first_class.{stored or len(_codes)}"
         state = read_cached(stored) if stored else None
         if state is not None:

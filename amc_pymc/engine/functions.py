@@ -21,7 +21,7 @@ from scipy import special
 from amc_pymc.engine.jit import njit
 
 #: For functions without branches and calls, which can be vectorised.
-_branch_free = njit(cache=True, error_model="numpy", fastmath={"contract"}, forceinline=True)
+_branch_free = njit(cache=True, fastmath={"contract"}, forceinline=True)
 
 
 @intrinsic
@@ -135,7 +135,7 @@ def softplus(x):
     return max(x, 0.0) + _log_near_one(near) + select(large, _LOG_2, 0.0)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def log1mexp(x):
     """Return log(1 - exp(x)) for x < 0 (Maechler 2012)."""
     if x > -0.6931471805599453:
@@ -143,7 +143,7 @@ def log1mexp(x):
     return math.log1p(-math.exp(x))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def digamma(x):
     """Return the first derivative of log Gamma."""
     shift = 0.0
@@ -159,7 +159,7 @@ def digamma(x):
     return shift + math.log(x) - 0.5 / x - series
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def trigamma(x):
     """Return the second derivative of log Gamma."""
     shift = 0.0
@@ -175,7 +175,7 @@ def trigamma(x):
     return shift + (1.0 + series) / x + 0.5 * z
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def tetragamma(x):
     """Return the third derivative of log Gamma."""
     shift = 0.0
@@ -189,7 +189,7 @@ def tetragamma(x):
     return shift - z * (1.0 + 1.0 / x + series)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def erfcx(x):
     """Return exp(x^2) erfc(x).
 
@@ -203,7 +203,7 @@ def erfcx(x):
     return series / (x * 1.7724538509055159)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def sign(x):
     """Return -1, 0 or 1; nan for nan."""
     return select(x > 0.0, 1.0, select(x < 0.0, -1.0, x))
@@ -245,7 +245,7 @@ ARRAY: dict[str, Callable[..., Any]] = {
     "ne": np.not_equal,
 }
 
-_compiled = njit(cache=True, error_model="numpy")
+_compiled = njit(cache=True)
 _MATH = {
     **{n: n for n in ("expm1", "log1p", "sin", "cos", "tanh", "erf", "erfc", "gamma")},
     "arctan": "atan",

@@ -12,6 +12,7 @@ import math
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ class Node(NamedTuple):
 #: Leaves: ``const`` (number), ``column`` and ``group`` (a column of the row's or group's data),
 #: ``local`` (j-th local effect), ``entry`` (array name; its argument is the position) and ``dot``
 #: (array name, first position, columns): sum over columns of data times consecutive entries.
-_LEAVES = {"const", "column", "group", "local", "dot"}
+_LEAVES = {"const", "column", "group", "local", "entry", "dot"}
 
 _KEEPS_KIND = {
     *("add", "sub", "mul", "neg", "abs", "sign", "held", "maximum", "minimum", "floordiv", "mod")
@@ -94,7 +95,7 @@ class Graph:
         if op != "held" and all(v is not None for v in numbers):
             with np.errstate(all="ignore"):
                 return self.const(ARRAY[op](*map(_as_number, numbers)).item())
-        simple = _SIMPLE[op](self, args, numbers) if op in _SIMPLE else None
+        simple = _SIMPLE[op](self, numbers, *args) if op in _SIMPLE else None
         if simple is not None:
             return simple
         kinds = [self.nodes[a].kind for a in args]
@@ -102,13 +103,16 @@ class Graph:
             kind = _FLOAT if _FLOAT in kinds[1:] else max(kinds[1:])
         elif op in TRUTH:
             kind = _BOOLEAN
-        elif op == "int":
-            kind = _INTEGER
-        elif op in _KEEPS_KIND and _FLOAT not in kinds:
+        elif op == "int" or (op in _KEEPS_KIND and _FLOAT not in kinds):
             kind = _INTEGER
         else:
             kind = _FLOAT
         return self._add(Node(op, args, None, kind))
+
+    def again(self, node: int, args: Sequence[int]) -> int:
+        """Add the operation of a node, or an entry of the same array, with other arguments."""
+        op, _, array, _ = self.nodes[node]
+        return self.entry(array, args[0]) if op == "entry" else self.make(op, *args)
 
     def number(self, node: int):
         """Return the value of a constant node, else None."""
@@ -119,10 +123,7 @@ class Graph:
 
     def sum(self, nodes: Sequence[int]) -> int:
         """Add the sum of nodes; 0 if there are none."""
-        total = self.const(0.0)
-        for n in nodes:
-            total = self.make("add", total, n)
-        return total
+        return reduce(lambda total, n: self.make("add", total, n), nodes, self.const(0.0))
 
     def _add(self, node: Node) -> int:
         known = self._known.get(node)
@@ -188,14 +189,8 @@ class Graph:
             if n in change:
                 memo[n] = change[n]
                 continue
-            node = self.nodes[n]
-            args = tuple(memo[a] for a in node.args)
-            if args == node.args:
-                memo[n] = n
-            elif node.op == "entry":
-                memo[n] = self.entry(str(node.value), args[0])
-            else:
-                memo[n] = self.make(node.op, *args)
+            args = tuple(memo[a] for a in self.nodes[n].args)
+            memo[n] = n if args == self.nodes[n].args else self.again(n, args)
         return [memo[n] for n in nodes]
 
     # --- derivatives ----------------------------------------------------------------------------
@@ -226,10 +221,9 @@ class Graph:
         out: dict[int, int | None] = {}
         for n in self.upstream([node]):
             out[n] = tangent(n)
-            found = self.nodes[n]
-            if out[n] is not None or found.op in _LEAVES or found.op == "entry":
+            if out[n] is not None or self.nodes[n].op in _LEAVES:
                 continue
-            total = self._tangent(n, [out[a] for a in found.args])
+            total = self._tangent(n, [out[a] for a in self.nodes[n].args])
             out[n] = None if total is None or self.number(total) == 0.0 else total
         slope = out[node]
         return self.const(0.0) if slope is None else slope
@@ -239,28 +233,19 @@ class Graph:
         node = self.nodes[n]
         if node.op in _FLAT or all(s is None for s in slopes):
             return None
-        if node.op in _CHOICES:
-            return self._chosen_tangent(node, slopes)
+        if node.op in _CHOICES:  # between derivatives, as that which is not chosen may be infinite
+            choice = _CHOICES[node.op]
+            condition = self.make(choice, *node.args) if choice else node.args[0]
+            return self.make("switch", condition, *(0.0 if s is None else s for s in slopes[-2:]))
         if node.op not in DERIVATIVE_RULES:
             raise NotImplementedError(f"{node.op} has no derivative here")
         rule = DERIVATIVE_RULES[node.op]
         terms = (
-            self.make("mul", rule(self, node.args, n, k), slope)
+            self.make("mul", rule(self, n, k, *node.args), slope)
             for k, slope in enumerate(slopes)
             if slope is not None
         )
         return self.sum(list(terms))
-
-    def _chosen_tangent(self, node: Node, slopes: Sequence[int | None]) -> int | None:
-        """Select the derivative of the chosen argument, because that of the other may be infinite."""
-        if node.op == "switch":
-            condition = node.args[0]
-        else:
-            condition = self.make(_CHOICES[node.op], *node.args)
-        if slopes[-2] is None and slopes[-1] is None:
-            return None
-        yes, no = (0.0 if s is None else s for s in slopes[-2:])
-        return self.make("switch", condition, yes, no)
 
     # --- evaluation -----------------------------------------------------------------------------
 
@@ -286,9 +271,8 @@ class Graph:
                 if node.op == "const":
                     values[n] = self.number(n)
                 elif node.op in sources:
-                    values[n] = np.asarray(
-                        sources[node.op][node.value], np.int64 if node.kind == _INTEGER else float
-                    )
+                    column = sources[node.op][node.value]
+                    values[n] = np.asarray(column, np.int64 if node.kind == _INTEGER else float)
                 elif node.op == "entry":
                     values[n] = np.asarray(arrays[node.value])[values[node.args[0]]]
                 elif node.op == "dot":
@@ -298,7 +282,7 @@ class Graph:
                 else:
                     arguments = [values[a] for a in node.args]
                     if node.op not in TRUTH:
-                        arguments = [_as_number(a) for a in arguments]
+                        arguments = list(map(_as_number, arguments))
                     values[n] = ARRAY[node.op](*arguments)
         return [values[n] for n in nodes]
 
@@ -310,10 +294,11 @@ def _as_number(value):
 
 
 # --- simplification -----------------------------------------------------------------------------
+# A rule takes the graph, the values of constant arguments, None for others, and the arguments; it returns an equal node,
+# or None.
 
 
-def _simple_add(g: Graph, args, numbers) -> int | None:
-    a, b = args
+def _simple_add(g: Graph, numbers, a: int, b: int) -> int | None:
     if numbers[0] == 0:
         return b
     for x, y in ((a, b), (b, a)):  # (c - y) + y
@@ -322,16 +307,16 @@ def _simple_add(g: Graph, args, numbers) -> int | None:
     return a if numbers[1] == 0 else None
 
 
-def _simple_sub(g: Graph, args, numbers) -> int | None:
+def _simple_sub(g: Graph, numbers, a: int, b: int) -> int | None:
     if numbers[1] == 0:
-        return args[0]
-    a, b = (g.nodes[n] for n in args)
-    if a.op == b.op == "sub" and a.args[1] == b.args[1]:  # (x - c) - (y - c)
-        return g.make("sub", a.args[0], b.args[0])
-    return g.make("neg", args[1]) if numbers[0] == 0 else None
+        return a
+    x, y = g.nodes[a], g.nodes[b]
+    if x.op == y.op == "sub" and x.args[1] == y.args[1]:  # (x - c) - (y - c)
+        return g.make("sub", x.args[0], y.args[0])
+    return g.make("neg", b) if numbers[0] == 0 else None
 
 
-def _simple_mul(g: Graph, args, numbers) -> int | None:
+def _simple_mul(g: Graph, numbers, *args: int) -> int | None:
     for k in (0, 1):
         if numbers[k] == 1:
             return args[1 - k]
@@ -346,42 +331,26 @@ def _simple_mul(g: Graph, args, numbers) -> int | None:
     return None
 
 
-def _simple_div(g: Graph, args, numbers) -> int | None:
-    if numbers[1] == 1:
-        return args[0]
-    return args[0] if numbers[0] == 0 else None
-
-
-def _simple_neg(g: Graph, args, numbers) -> int | None:
-    node = g.nodes[args[0]]
-    return node.args[0] if node.op == "neg" else None
-
-
-def _simple_switch(g: Graph, args, numbers) -> int | None:
-    condition, yes, no = args
+def _simple_switch(g: Graph, numbers, condition: int, yes: int, no: int) -> int | None:
     if numbers[0] is not None:
         return yes if numbers[0] else no
     if yes == no:
         return yes
     # switch(c, f(a), f(b)) is f(switch(c, a, b)): one evaluation instead of two.
     left, right = g.nodes[yes], g.nodes[no]
-    if left.op != right.op or left.op in _LEAVES or left.op == "entry" or left.op == "switch":
-        return None
     differ = [k for k, (a, b) in enumerate(zip(left.args, right.args)) if a != b]
-    if len(differ) != 1:
+    if left.op != right.op or left.op in {*_LEAVES, "switch"} or len(differ) != 1:
         return None
-    (k,) = differ
-    inside = g.make("switch", condition, left.args[k], right.args[k])
-    return g.make(left.op, *(inside if j == k else a for j, a in enumerate(left.args)))
+    args = list(left.args)
+    args[differ[0]] = g.make("switch", condition, args[differ[0]], right.args[differ[0]])
+    return g.make(left.op, *args)
 
 
-def _simple_comparison(op: str) -> Callable:
+def _simple_comparison(bound: int) -> Callable:
     """Return a rule that knows that a sigmoid lies between 0 and 1."""
 
-    def rule(g: Graph, args, numbers) -> int | None:
-        if g.nodes[args[0]].op == "sigmoid" and numbers[1] == {"ge": 0, "le": 1}[op]:
-            return g.const(True)
-        return None
+    def rule(g: Graph, numbers, a: int, b: int) -> int | None:
+        return g.const(True) if g.nodes[a].op == "sigmoid" and numbers[1] == bound else None
 
     return rule
 
@@ -389,7 +358,7 @@ def _simple_comparison(op: str) -> Callable:
 def _simple_logical(decisive: bool) -> Callable:
     """Return the rule of an operation whose result is ``decisive`` if an argument is."""
 
-    def rule(g: Graph, args, numbers) -> int | None:
+    def rule(g: Graph, numbers, *args: int) -> int | None:
         for k in (0, 1):
             if numbers[k] is not None:
                 return g.const(decisive) if bool(numbers[k]) is decisive else args[1 - k]
@@ -398,19 +367,8 @@ def _simple_logical(decisive: bool) -> Callable:
     return rule
 
 
-def _simple_pow(g: Graph, args, numbers) -> int | None:
-    powers: dict[Any, Callable[[int], int]] = {
-        0: lambda a: g.const(1.0),
-        1: lambda a: a,
-        2: lambda a: g.make("mul", a, a),
-    }
-    powers |= {0.5: lambda a: g.make("sqrt", a), -1: lambda a: g.make("div", 1.0, a)}
-    rule = powers.get(numbers[1])
-    return rule(args[0]) if rule else None
-
-
-def _simple_log(g: Graph, args, numbers) -> int | None:
-    node = g.nodes[args[0]]
+def _simple_log(g: Graph, numbers, a: int) -> int | None:
+    node = g.nodes[a]
     if node.op == "exp":
         return node.args[0]
     if node.op == "sigmoid":
@@ -418,31 +376,34 @@ def _simple_log(g: Graph, args, numbers) -> int | None:
     return None
 
 
-def _simple_same_kind(kind: str) -> Callable:
-    return lambda g, args, numbers: args[0] if g.nodes[args[0]].kind == kind else None
-
-
-_SIMPLE: dict[str, Callable[[Graph, tuple, list], int | None]] = {
+_POWERS: dict[Any, Callable[[Graph, int], int]] = {
+    0: lambda g, a: g.const(1.0),
+    1: lambda g, a: a,
+    2: lambda g, a: g.make("mul", a, a),
+    0.5: lambda g, a: g.make("sqrt", a),
+    -1: lambda g, a: g.make("div", 1.0, a),
+}
+_SIMPLE: dict[str, Callable[..., int | None]] = {
     "add": _simple_add,
     "sub": _simple_sub,
     "mul": _simple_mul,
-    "div": _simple_div,
-    "neg": _simple_neg,
+    "div": lambda g, numbers, a, b: a if numbers[1] == 1 or numbers[0] == 0 else None,
+    "neg": lambda g, _, a: g.nodes[a].args[0] if g.nodes[a].op == "neg" else None,
     "switch": _simple_switch,
     "and": _simple_logical(False),
     "or": _simple_logical(True),
-    "pow": _simple_pow,
+    "pow": lambda g, numbers, a, b: _POWERS[numbers[1]](g, a) if numbers[1] in _POWERS else None,
     "log": _simple_log,
-    "ge": _simple_comparison("ge"),
-    "le": _simple_comparison("le"),
-    "float": _simple_same_kind(_FLOAT),
-    "int": _simple_same_kind(_INTEGER),
+    "ge": _simple_comparison(0),
+    "le": _simple_comparison(1),
+    "float": lambda g, _, a: a if g.nodes[a].kind == _FLOAT else None,
+    "int": lambda g, _, a: a if g.nodes[a].kind == _INTEGER else None,
 }
 
 
 # --- rules of differentiation -------------------------------------------------------------------
-# A rule takes the graph, the arguments, the operation itself and the place k of an argument; it returns the derivative
-# of the operation by that argument, a node or a float.
+# A rule takes the graph, the operation itself, the place k of an argument, and the arguments; it returns the derivative
+# of the operation by argument k, a node or a float.
 
 
 #: Piecewise constant operations; ``held`` is the identity, treated as a constant.
@@ -452,14 +413,7 @@ _CHOICES = {"switch": "", "maximum": "ge", "minimum": "le"}
 _TWO_OVER_ROOT_PI = 2.0 / math.sqrt(math.pi)
 
 
-def _div_rule(g, args, y, k):
-    if k == 0:
-        return g.make("div", 1.0, args[1])
-    return g.make("neg", g.make("div", y, args[1]))
-
-
-def _pow_rule(g, args, y, k):
-    a, b = args
+def _pow_rule(g, y, k, a, b):
     if k == 0:
         return g.make("mul", b, g.make("pow", a, g.make("sub", b, 1.0)))
     slope = g.make("mul", y, g.make("log", a))  # 0^b is constant
@@ -467,57 +421,42 @@ def _pow_rule(g, args, y, k):
 
 
 def _erf_rule(sign: float):
-    def rule(g, args, y, k):
-        square = g.make("mul", args[0], args[0])
+    def rule(g, y, k, x):
+        square = g.make("mul", x, x)
         return g.make("mul", sign * _TWO_OVER_ROOT_PI, g.make("exp", g.make("neg", square)))
 
     return rule
 
 
-def _erfcx_rule(g, args, y, k):
-    twice = g.make("mul", 2.0, g.make("mul", args[0], y))
-    return g.make("sub", twice, _TWO_OVER_ROOT_PI)
-
-
-def _log1mexp_rule(g, args, y, k):
-    return g.make("neg", g.make("exp", g.make("sub", args[0], y)))
-
-
-def _arctan_rule(g, args, y, k):
-    return g.make("div", 1.0, g.make("add", 1.0, g.make("mul", args[0], args[0])))
-
-
-def _by(op: str):
-    return lambda g, args, y, k: g.make(op, args[0])
-
-
 DERIVATIVE_RULES: dict[str, Callable] = {
-    "add": lambda g, args, y, k: 1.0,
-    "float": lambda g, args, y, k: 1.0,
-    "sub": lambda g, args, y, k: -1.0 if k else 1.0,
-    "mul": lambda g, args, y, k: args[1 - k],
-    "div": _div_rule,
-    "neg": lambda g, args, y, k: -1.0,
+    "add": lambda g, y, k, a, b: 1.0,
+    "float": lambda g, y, k, x: 1.0,
+    "sub": lambda g, y, k, a, b: -1.0 if k else 1.0,
+    "mul": lambda g, y, k, a, b: a if k else b,
+    "div": lambda g, y, k, a, b: g.make("neg", g.make("div", y, b)) if k else g.make("div", 1.0, b),
+    "neg": lambda g, y, k, x: -1.0,
     "pow": _pow_rule,
-    "sqrt": lambda g, args, y, k: g.make("div", 0.5, y),
-    "exp": lambda g, args, y, k: y,
-    "expm1": lambda g, args, y, k: g.make("add", y, 1.0),
-    "log": lambda g, args, y, k: g.make("div", 1.0, args[0]),
-    "log1p": lambda g, args, y, k: g.make("div", 1.0, g.make("add", 1.0, args[0])),
-    "sigmoid": lambda g, args, y, k: g.make("mul", y, g.make("sub", 1.0, y)),
-    "softplus": _by("sigmoid"),
-    "log1mexp": _log1mexp_rule,
-    "sin": _by("cos"),
-    "cos": lambda g, args, y, k: g.make("neg", g.make("sin", args[0])),
-    "tanh": lambda g, args, y, k: g.make("sub", 1.0, g.make("mul", y, y)),
-    "arctan": _arctan_rule,
+    "sqrt": lambda g, y, k, x: g.make("div", 0.5, y),
+    "exp": lambda g, y, k, x: y,
+    "expm1": lambda g, y, k, x: g.make("add", y, 1.0),
+    "log": lambda g, y, k, x: g.make("div", 1.0, x),
+    "log1p": lambda g, y, k, x: g.make("div", 1.0, g.make("add", 1.0, x)),
+    "sigmoid": lambda g, y, k, x: g.make("mul", y, g.make("sub", 1.0, y)),
+    "softplus": lambda g, y, k, x: g.make("sigmoid", x),
+    "log1mexp": lambda g, y, k, x: g.make("neg", g.make("exp", g.make("sub", x, y))),
+    "sin": lambda g, y, k, x: g.make("cos", x),
+    "cos": lambda g, y, k, x: g.make("neg", g.make("sin", x)),
+    "tanh": lambda g, y, k, x: g.make("sub", 1.0, g.make("mul", y, y)),
+    "arctan": lambda g, y, k, x: g.make("div", 1.0, g.make("add", 1.0, g.make("mul", x, x))),
     "erf": _erf_rule(1.0),
     "erfc": _erf_rule(-1.0),
-    "erfcx": _erfcx_rule,
-    "gamma": lambda g, args, y, k: g.make("mul", y, g.make("digamma", args[0])),
-    "gammaln": _by("digamma"),
-    "digamma": _by("trigamma"),
-    "trigamma": _by("tetragamma"),
-    "abs": _by("sign"),
-    "mod": lambda g, args, y, k: g.make("neg", g.make("floor", g.make("div", *args))) if k else 1.0,
+    "erfcx": lambda g, y, k, x: g.make(
+        "sub", g.make("mul", 2.0, g.make("mul", x, y)), _TWO_OVER_ROOT_PI
+    ),
+    "gamma": lambda g, y, k, x: g.make("mul", y, g.make("digamma", x)),
+    "gammaln": lambda g, y, k, x: g.make("digamma", x),
+    "digamma": lambda g, y, k, x: g.make("trigamma", x),
+    "trigamma": lambda g, y, k, x: g.make("tetragamma", x),
+    "abs": lambda g, y, k, x: g.make("sign", x),
+    "mod": lambda g, y, k, a, b: g.make("neg", g.make("floor", g.make("div", a, b))) if k else 1.0,
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from amc_pymc.engine.graph import TRUTH, Graph, Node
 
@@ -55,8 +56,7 @@ def bounds(
     >>> [float(v) for v in g.evaluate([low, high, smooth], local=[1.5, 1.0])]
     [0.0, 2.25, 1.0]
     """
-    found = _Bounds(graph, box)
-    found.add(outputs)
+    found = _Bounds(graph, outputs, box)
     intervals = [found.of(n) for n in outputs]
     return intervals, found.smooth
 
@@ -64,20 +64,19 @@ def bounds(
 class _Bounds:
     """Bounds of the nodes of one graph over one box."""
 
-    def __init__(self, graph: Graph, box: Mapping[int, int]):
+    def __init__(self, graph: Graph, outputs: Sequence[int], box: Mapping[int, int]):
         self.g, self.smooth = graph, graph.const(True)
-        self._values: set[int] = set()
-        self._forms: dict[int, dict[int, float]] = {}
+        self.form = cache(self._form)
         self._known: dict[int, Interval] = {
             n: (graph.make("sub", n, r), graph.make("add", n, r)) for n, r in box.items()
         }
 
-    def add(self, outputs: Sequence[int]) -> None:
-        """Find nodes whose values, not only whose sides of a condition, enter the outputs."""
+        # Nodes whose values, not only whose sides of a condition, enter the outputs.
+        self._values: set[int] = set()
         stack = list(outputs)
         while stack:
             n = stack.pop()
-            node = self.g.nodes[n]
+            node = graph.nodes[n]
             if n in self._values or node.op in TRUTH or node.op == "held":
                 continue
             self._values.add(n)
@@ -95,24 +94,16 @@ class _Bounds:
         parts = [self._known[a] for a in node.args]
         if all(low == high for low, high in parts) or node.op == "held":
             return n, n  # what is held may have any value: it cancels
-        if node.op in _INCREASING:
-            return _rising(self, n, parts)
-        if node.op in _DECREASING:
-            return _falling(self, n, parts)
         if node.op in TRUTH:
-            self.require(self._decided(node, parts))
+            self.smooth = self.g.make("and", self.smooth, self._decided(node, parts))
             return n, n
         rule = _RULES.get(node.op)
-        return rule(self, n, parts) if rule else self.unknown()
+        return rule(self, n, *parts) if rule else self.unknown()
 
-    def require(self, condition: int) -> None:
-        """Add a condition of smoothness."""
-        self.smooth = self.g.make("and", self.smooth, condition)
-
-    def require_for(self, n: int, condition: int) -> None:
+    def require(self, n: int, condition: int) -> None:
         """Add a condition of smoothness if the value of a node matters."""
         if n in self._values:
-            self.require(condition)
+            self.smooth = self.g.make("and", self.smooth, condition)
 
     def unknown(self) -> Interval:
         """Return bounds that say nothing."""
@@ -136,13 +127,8 @@ class _Bounds:
 
     # --- sums, in which what is added and subtracted cancels ------------------------------------------
 
-    def form(self, n: int) -> dict[int, float]:
-        """Return the factors of the nodes of which a node is a linear combination; -1 stands for 1."""
-        if n not in self._forms:
-            self._forms[n] = self._form(n)
-        return self._forms[n]
-
     def _form(self, n: int) -> dict[int, float]:
+        """Return the factors of the nodes of which a node is a linear combination; -1 stands for 1."""
         node, number = self.g.nodes[n], self.g.number(n)
         if number is not None and math.isfinite(number):
             return {-1: float(number)}
@@ -187,18 +173,11 @@ class _Bounds:
     def _difference(self, a: int, b: int) -> Interval:
         """Return bounds of a - b, or of another number with the same sign."""
         form = _combined(self.form(b), self.form(a), -1.0)
-        same_sign = self._arguments(form)
-        if same_sign is not None:
-            form = _combined(self.form(same_sign[1]), self.form(same_sign[0]), -1.0)
+        if sorted(form.values()) == [-1.0, 1.0] and -1 not in form:
+            x, y = (self.g.nodes[n] for n in sorted(form, key=lambda n: -form[n]))
+            if x.op == y.op and x.op in _INCREASING:  # f(x) - f(y) has the sign of x - y
+                form = _combined(self.form(y.args[0]), self.form(x.args[0]), -1.0)
         return self.sum(form)
-
-    def _arguments(self, form: Mapping[int, float]) -> tuple[int, int] | None:
-        """Return x and y if a linear combination is f(x) - f(y) with an increasing f."""
-        if sorted(form.values()) != [-1.0, 1.0] or -1 in form:
-            return None
-        x, y = (self.g.nodes[n] for n in sorted(form, key=lambda n: -form[n]))
-        alike = x.op == y.op and x.op in _INCREASING
-        return (x.args[0], y.args[0]) if alike else None
 
 
 def _combined(a: Mapping[int, float], b: Mapping[int, float], factor: float) -> dict[int, float]:
@@ -211,63 +190,49 @@ def _combined(a: Mapping[int, float], b: Mapping[int, float], factor: float) -> 
 
 # --- rules ----------------------------------------------------------------------------------------------
 
-#: Returns the bounds of a node from those of its arguments.
-type Rule = Callable[[_Bounds, int, Sequence[Interval]], Interval]
+#: Takes a node and the bounds of its arguments; returns its own.
+type Rule = Callable[..., Interval]
 
 
-def _rising(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
-    low, high = (b.g.make(b.g.nodes[n].op, *ends) for ends in zip(*parts))
+def _rising(b: _Bounds, n: int, *parts: Interval) -> Interval:
+    low, high = (b.g.again(n, ends) for ends in zip(*parts))
     return low, high
 
 
-def _falling(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
-    low, high = _rising(b, n, parts)
-    return high, low
+def _falling(b: _Bounds, n: int, *parts: Interval) -> Interval:
+    return _rising(b, n, *parts)[::-1]
 
 
-def _sum(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+def _sum(b: _Bounds, n: int, x: Interval, y: Interval) -> Interval:
     """Add or subtract; terms that both arguments contain vary together."""
-    node = b.g.nodes[n]
-    form = b.form(n)
-    if n not in form and len(form) < len(b.form(node.args[0])) + len(b.form(node.args[1])):
+    node, form = b.g.nodes[n], b.form(n)
+    if n not in form and len(form) < sum(len(b.form(a)) for a in node.args):
         return b.sum(form)
-    (low, high), (low2, high2) = parts
-    if node.op == "sub":
-        low2, high2 = high2, low2
-    return b.g.make(node.op, low, low2), b.g.make(node.op, high, high2)
+    return _rising(b, n, x, y[::-1] if node.op == "sub" else y)
 
 
-def _mul(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+def _mul(b: _Bounds, n: int, x: Interval, y: Interval) -> Interval:
     first, second = b.g.nodes[n].args
-    if first == second:
-        return _valley(b, parts[0], lambda x: b.g.make("mul", x, x), 0.0, 0.0)
-    return b.product(*parts)
+    return _valley(b, n, x) if first == second else b.product(x, y)
 
 
-def _div(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
-    g, (low, high) = b.g, parts[1]
-    inverse = g.make("div", 1.0, high), g.make("div", 1.0, low)
-    return b.either(_one_side(b, parts[1]), b.product(parts[0], inverse), b.unknown())
+def _div(b: _Bounds, n: int, x: Interval, y: Interval) -> Interval:
+    inverse = b.g.make("div", 1.0, y[1]), b.g.make("div", 1.0, y[0])
+    return b.either(_one_side(b, y), b.product(x, inverse), b.unknown())
 
 
-def _pow(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
-    g, (low, high) = b.g, parts[0]
-    exponent = b.g.nodes[n].args[1]
-    power = g.number(exponent)
+def _pow(b: _Bounds, n: int, x: Interval, y: Interval) -> Interval:
+    power = b.g.number(b.g.nodes[n].args[1])
     if power is not None and float(power).is_integer() and power > 0:
-        if power % 2:
-            return g.make("pow", low, exponent), g.make("pow", high, exponent)
-        return _valley(b, parts[0], lambda x: g.make("pow", x, exponent), 0.0, 0.0)
-    corners = {g.make("pow", x, y) for x in parts[0] for y in parts[1]}
-    return b.either(g.make("gt", low, 0.0), b.hull(sorted(corners)), b.unknown())
+        return _rising(b, n, x, y) if power % 2 else _valley(b, n, x)
+    corners = {b.g.make("pow", base, exponent) for base in x for exponent in y}
+    return b.either(b.g.make("gt", x[0], 0.0), b.hull(sorted(corners)), b.unknown())
 
 
-def _valley(
-    b: _Bounds, part: Interval, at: Callable[[int], int], place: float, least: float
-) -> Interval:
-    """Return the bounds of a function that falls up to a place and rises from there."""
-    g, (low, high) = b.g, part
-    ends = b.hull([at(low), at(high)])
+def _valley(b: _Bounds, n: int, part: Interval, place: float = 0.0, least: float = 0.0) -> Interval:
+    """Return the bounds of a function of the first argument that falls up to a place and rises from there."""
+    g, (low, high), args = b.g, part, b.g.nodes[n].args
+    ends = b.hull([g.again(n, [end if a == args[0] else a for a in args]) for end in part])
     inside = g.make("and", g.make("le", low, place), g.make("ge", high, place))
     return g.make("switch", inside, least, ends[0]), ends[1]
 
@@ -277,67 +242,51 @@ def _one_side(b: _Bounds, part: Interval) -> int:
     return b.g.make("or", b.g.make("gt", part[0], 0.0), b.g.make("lt", part[1], 0.0))
 
 
-def _abs(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
-    b.require_for(n, _one_side(b, parts[0]))
-    return _valley(b, parts[0], lambda x: b.g.make("abs", x), 0.0, 0.0)
+def _if_on_one_side(rule: Rule) -> Rule:
+    """Return a rule for a function with a kink or jump at zero."""
+
+    def smooth(b: _Bounds, n: int, x: Interval) -> Interval:
+        b.require(n, _one_side(b, x))
+        return rule(b, n, x)
+
+    return smooth
 
 
-def _sign(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
-    b.require_for(n, _one_side(b, parts[0]))
-    return _rising(b, n, parts)
-
-
-def _steps(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+def _steps(b: _Bounds, n: int, x: Interval) -> Interval:
     """Return the bounds of a piecewise constant function."""
-    low, high = _rising(b, n, parts)
-    b.require_for(n, b.g.make("eq", low, high))
+    low, high = _rising(b, n, x)
+    b.require(n, b.g.make("eq", low, high))
     return low, high
 
 
-def _switch(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
-    return b.either(parts[0][0], parts[1], parts[2])
-
-
-def _chosen(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
+def _chosen(b: _Bounds, n: int, x: Interval, y: Interval) -> Interval:
     """Return the bounds of a maximum or minimum, smooth if one argument is larger throughout."""
-    g, ((low, high), (low2, high2)) = b.g, parts
-    b.require_for(n, g.make("or", g.make("gt", low, high2), g.make("gt", low2, high)))
-    return _rising(b, n, parts)
+    g = b.g
+    b.require(n, g.make("or", g.make("gt", x[0], y[1]), g.make("gt", y[0], x[1])))
+    return _rising(b, n, x, y)
 
 
 def _if_positive(rule: Rule) -> Rule:
     """Return a rule that holds for positive arguments."""
-
-    def restricted(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
-        positive = b.g.make("gt", parts[0][0], 0.0)
-        return b.either(positive, rule(b, n, parts), b.unknown())
-
-    return restricted
+    return lambda b, n, x: b.either(b.g.make("gt", x[0], 0.0), rule(b, n, x), b.unknown())
 
 
-def _gammaln(b: _Bounds, n: int, parts: Sequence[Interval]) -> Interval:
-    return _valley(b, parts[0], lambda x: b.g.make("gammaln", x), _GAMMA_AT, _GAMMA_LEAST)
-
-
-#: Operations that are in none of these tables, such as a sine, have unknown bounds.
 _INCREASING = set("exp expm1 log log1p sqrt sigmoid softplus tanh arctan erf float".split())
-_DECREASING = {"neg", "erfc", "erfcx", "log1mexp"}
+#: Operations that are not in this table, such as a sine, have unknown bounds.
 _RULES: dict[str, Rule] = {
-    "add": _sum,
-    "sub": _sum,
+    **dict.fromkeys(_INCREASING, _rising),
+    **dict.fromkeys(("neg", "erfc", "erfcx", "log1mexp"), _falling),
+    **dict.fromkeys(("add", "sub"), _sum),
+    **dict.fromkeys(("floor", "ceil", "int"), _steps),
+    **dict.fromkeys(("maximum", "minimum"), _chosen),
     "mul": _mul,
     "div": _div,
     "pow": _pow,
-    "abs": _abs,
-    "sign": _sign,
-    "floor": _steps,
-    "ceil": _steps,
-    "int": _steps,
-    "gammaln": _if_positive(_gammaln),
+    "abs": _if_on_one_side(_valley),
+    "sign": _if_on_one_side(_rising),
+    "gammaln": _if_positive(lambda b, n, x: _valley(b, n, x, _GAMMA_AT, _GAMMA_LEAST)),
     "digamma": _if_positive(_rising),
     "trigamma": _if_positive(_falling),
     "tetragamma": _if_positive(_rising),
-    "switch": _switch,
-    "maximum": _chosen,
-    "minimum": _chosen,
+    "switch": lambda b, n, condition, yes, no: b.either(condition[0], yes, no),
 }

@@ -21,7 +21,7 @@ from numba.core import caching, compiler, dispatcher, event, serialize, sigutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.environment import lookup_environment
-from numba.core.registry import CPUDispatcher, cpu_target
+from numba.core.registry import CPUDispatcher
 from numba.core.typing.templates import make_concrete_template
 
 from amc_pymc.engine.cache import cached_name, read_cached, write_cached
@@ -76,10 +76,10 @@ class Kernel(CPUDispatcher):
         named = getattr(sys.modules.get(self.__module__), self.py_func.__name__, None) is self
         return self.py_func.__name__ if named else super().__reduce__()
 
-    @property
-    def cached(self) -> bool:
-        """Whether machine code is kept on disk."""
-        return isinstance(self._cache, _Cache)
+    def cached_name(self, *key: Any) -> str | None:
+        """Return the name of machine code on disk; None if it is not kept there."""
+        cached = isinstance(self._cache, _Cache)
+        return cached_name(self.py_func, (self.settings, *key)) if cached else None
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Compile the part that another function calls; called by Numba."""
@@ -125,7 +125,9 @@ class _Compiler(dispatcher._FunctionCompiler):  # type: ignore[misc, name-define
         flags.no_cfunc_wrapper = True
         if part:
             flags.no_compile = flags.no_cpython_wrapper = True
-        with _in_parts():
+        codegen = target.target_context.codegen()
+        before, codegen._library_class = codegen._library_class, _Part  # of what is called
+        try:
             return compiler.compile_extra(
                 target.typing_context,
                 target.target_context,
@@ -137,6 +139,8 @@ class _Compiler(dispatcher._FunctionCompiler):  # type: ignore[misc, name-define
                 library,
                 self.pipeline_class,
             )
+        finally:
+            codegen._library_class = before
 
 
 class _Part(JITCodeLibrary):
@@ -199,27 +203,15 @@ def set_environments(library: Any) -> None:
             library.environments = [*getattr(library, "environments", ()), found]
 
 
-@contextmanager
-def _in_parts() -> Iterator[None]:
-    """Compile what is called, including Numba's own functions, in parts."""
-    codegen = cpu_target.target_context.codegen()
-    before = codegen._library_class
-    codegen._library_class = _Part
-    try:
-        yield
-    finally:
-        codegen._library_class = before
-
-
 class _Cache(caching.NullCache):
     """Machine code of a function on disk; a file for each type of its arguments."""
 
     def __init__(self, kernel: Kernel):
-        self._function, self._settings = kernel.py_func, kernel.settings
+        self._kernel = kernel
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
-        name = cached_name(self._function, (self._settings, sig))
+        name = self._kernel.cached_name(sig)
         data = read_cached(name) if name else None
         if data is not None:
             try:
@@ -229,7 +221,7 @@ class _Cache(caching.NullCache):
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        name = cached_name(self._function, (self._settings, sig))
+        name = self._kernel.cached_name(sig)
         if name and not data.library.has_dynamic_globals:
             write_cached(name, bytes(serialize.dumps(data._reduce())))
 

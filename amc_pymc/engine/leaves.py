@@ -18,9 +18,9 @@ N_ENTRIES, N_DOTS, N_COLUMNS, DOTS_AT = 0, 1, 2, 3
 #: Number of integers that describe a product.
 _WIDTH = 3
 
-_compiled = njit(cache=True, error_model="numpy")
+_compiled = njit(cache=True)
 #: For sums over rows, which may be reordered to allow vectorisation.
-_in_any_order = njit(cache=True, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})
+_in_any_order = njit(cache=True, fastmath={"contract", "nsz", "reassoc"})
 
 
 def leaves_of(graph: Graph, output: int) -> tuple[list[int], list[int]]:

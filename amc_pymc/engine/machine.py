@@ -107,16 +107,12 @@ def _library(text: str) -> _Library:
     return _Library(code)
 
 
-def _codegen():
-    return cpu_target.target_context.codegen()
-
-
 def _compiled(text: str) -> bytes:
     """Return the object code of printed functions, optimised as Numba does.
 
     LLVM frees what it keeps for a module with its context, which Numba's modules share.
     """
-    codegen, context = _codegen(), llvm.create_context()
+    codegen, context = cpu_target.target_context.codegen(), llvm.create_context()
     library = codegen.create_library("printed")
     module = library._final_module = llvm.parse_assembly(text, context)
     module.triple = codegen._tm.triple
@@ -134,7 +130,7 @@ def _number_function(name: str):
     function: Any = CALLED[name]
     arguments = (types.float64,) * function.py_func.__code__.co_argcount
     compiled, context = function.part(arguments), cpu_target.target_context
-    library = _codegen().create_library(function_name(name, called=True))
+    library = context.codegen().create_library(function_name(name, called=True))
     module = library.create_ir_module(library.name)
     double = ir.DoubleType()
     wrapper = ir.Function(
@@ -168,20 +164,15 @@ def call(typingctx, *arguments):
 
     def codegen(context, builder, signature, args):
         given = cgutils.unpack_tuple(builder, args[0])
-        values = [
-            _pointer(context, builder, t, v)
-            if isinstance(t, types.Array)
-            else context.cast(builder, v, t, types.int64)
-            for t, v in zip(kinds, given)
-        ]
+        values = []
+        for kind, value in zip(kinds, given):
+            if isinstance(kind, types.Array):
+                first = context.make_array(kind)(context, builder, value=value).data
+                values.append(builder.bitcast(first, ir.IntType(8).as_pointer()))
+            else:
+                values.append(context.cast(builder, value, kind, types.int64))
         function = ir.FunctionType(ir.VoidType(), [v.type for v in values[1:]])
         builder.call(builder.inttoptr(values[0], function.as_pointer()), values[1:])
         return context.get_dummy_value()
 
     return types.none(types.StarArgTuple.from_types(kinds)), codegen
-
-
-def _pointer(context, builder, kind, array):
-    """Return a pointer to the first entry of an array."""
-    view = context.make_array(kind)(context, builder, value=array)
-    return builder.bitcast(view.data, ir.IntType(8).as_pointer())

@@ -42,6 +42,10 @@ _COLUMNS_AT_ONCE = 8
 _LARGEST_POWER = 32
 
 
+type Names = Sequence[str]
+type Nodes = Sequence[int]
+
+
 @dataclass(frozen=True)
 class Stages:
     """Intermediate results that are passed from stage to stage on the way to some outputs.
@@ -54,26 +58,15 @@ class Stages:
     kept: tuple[int, ...]
 
     @classmethod
-    def of(cls, graph: Graph, outputs: Sequence[int]) -> Stages:
+    def of(cls, graph: Graph, outputs: Nodes) -> Stages:
         """Find the stages of some outputs."""
-        shared: dict[int, None] = {}
-        kept: dict[int, None] = {}
-
-        def hand_over(n: int, to_local: bool) -> None:
-            if graph.nodes[n].op == "const":
-                return
-            if graph.depends(n) == 0:
-                shared[n] = None
-            elif to_local and not graph.depends(n) & LOCAL:
-                kept[n] = None
-
-        for n in graph.upstream(outputs):
-            depends = graph.depends(n)
-            if depends:
-                for a in graph.nodes[n].args:
-                    hand_over(a, bool(depends & LOCAL))
-        for n in outputs:
-            hand_over(n, True)
+        # Nodes that others read, and whether these depend on local effects; outputs are read last.
+        readers = [n for n in graph.upstream(outputs) if graph.depends(n)]
+        handed = [(a, graph.depends(n) & LOCAL) for n in readers for a in graph.nodes[n].args]
+        handed += [(n, LOCAL) for n in outputs]
+        handed = [(n, local) for n, local in handed if graph.nodes[n].op != "const"]
+        shared = {n for n, _ in handed if not graph.depends(n)}
+        kept = {n for n, local in handed if local and not graph.depends(n) & LOCAL} - shared
         return cls(tuple(sorted(shared)), tuple(sorted(kept)))
 
 
@@ -103,13 +96,7 @@ class Printer:
         return "\n".join(line for line in lines if line and not line.startswith(("target", ";")))
 
     def once(
-        self,
-        name: str,
-        arrays: Sequence[str],
-        outputs: Sequence[int],
-        *,
-        shared: Sequence[int] = (),
-        places: Sequence[int] = (),
+        self, name: str, arrays: Names, outputs: Nodes, *, shared: Nodes = (), places: Nodes = ()
     ) -> None:
         """Print a function that writes expressions once.
 
@@ -136,12 +123,12 @@ class Printer:
     def each_row(
         self,
         name: str,
-        arrays: Sequence[str],
-        outputs: Sequence[int],
+        arrays: Names,
+        outputs: Nodes,
         *,
-        shared: Sequence[int] = (),
-        kept: Sequence[int] = (),
-        places: Sequence[int] = (),
+        shared: Nodes = (),
+        kept: Nodes = (),
+        places: Nodes = (),
     ) -> int:
         """Print a function that writes expressions of n rows to ``out`` (K, out_stride); return K.
 
@@ -170,13 +157,7 @@ class Printer:
         return number
 
     def sum_of_rows(
-        self,
-        name: str,
-        arrays: Sequence[str],
-        outputs: Sequence[int],
-        *,
-        shared: Sequence[int] = (),
-        kept: Sequence[int] = (),
+        self, name: str, arrays: Names, outputs: Nodes, *, shared: Nodes = (), kept: Nodes = ()
     ) -> None:
         """Print a function that adds sums of expressions over n rows to ``out``.
 
@@ -198,11 +179,7 @@ class Printer:
         b.ret_void()
 
     def stage(
-        self,
-        name: str,
-        arrays: Sequence[str],
-        outputs: Sequence[int],
-        places: Sequence[int] | None = None,
+        self, name: str, arrays: Names, outputs: Nodes, places: Nodes | None = None
     ) -> list[int | str]:
         """Print a stage of expressions of rows and, unless None, of positions in eta."""
         shared = Stages.of(self.graph, [*outputs, *(places or ())]).shared
@@ -216,7 +193,7 @@ class Printer:
 # --- calls of stages -------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def of_parameters(program, stage, eta):
     """Compute the results of a stage that depend on parameters only."""
     out = np.empty(max(1, program[stage + N_SHARED]))
@@ -224,7 +201,7 @@ def of_parameters(program, stage, eta):
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def room_of(program, stage, width):
     """Allocate the output of a stage for ``width`` rows."""
     return np.empty((max(1, program[stage + N_KEPT]), width))
@@ -233,7 +210,7 @@ def room_of(program, stage, width):
 class _Function:
     """A function under construction."""
 
-    def __init__(self, printer: Printer, name: str, arguments: Sequence[str]):
+    def __init__(self, printer: Printer, name: str, arguments: Names):
         self.graph, self._module = printer.graph, printer._module
         kinds = [
             _WORD if a in _INTEGERS else _POINTER.get(a, _DOUBLE.as_pointer()) for a in arguments
@@ -274,7 +251,7 @@ class _Function:
     def store_row(self, array: str, k: int, value) -> None:
         self.store(array, value, self._in_row("out_stride", k))
 
-    def read(self, array: str, nodes: Sequence[int]) -> None:
+    def read(self, array: str, nodes: Nodes) -> None:
         """Load the nodes that an array holds, for the current row within a loop over rows."""
         for k, n in enumerate(nodes):
             place = ir.Constant(_WORD, k) if self.row is None else self._in_row("stride", k)
@@ -344,7 +321,7 @@ class _Function:
             self.known[m] = self._computed(m)
         return self.known[n]
 
-    def needed(self, nodes: Sequence[int], kept: Sequence[int] = ()) -> list[int]:
+    def needed(self, nodes: Nodes, kept: Nodes = ()) -> list[int]:
         """Return the nodes to compute for others, arguments first, if ``kept`` will be known."""
         seen: set[int] = set()
         stack, known = list(nodes), set(kept)
@@ -364,10 +341,9 @@ class _Function:
             return ir.Constant(_DOUBLE, float(value))
         if node.op == "column":
             return self._of_kind(n, self.load_row("block", "stride", node.value))
-        if node.op == "group":
-            return self._of_kind(n, self.load("group", ir.Constant(_WORD, node.value)))
-        if node.op == "local":
-            return self._of_kind(n, self.load("u", ir.Constant(_WORD, node.value)))
+        if node.op in ("group", "local"):
+            array = "group" if node.op == "group" else "u"
+            return self._of_kind(n, self.load(array, ir.Constant(_WORD, node.value)))
         if node.op == "entry":
             return self.load(node.value, self.integer(node.args[0]))
         if node.op == "pow":
@@ -376,15 +352,13 @@ class _Function:
         if node.op in _LOGICAL:
             return _LOGICAL[node.op](self.builder, *map(self._truth, arguments))
         if node.op == "switch":
-            condition, yes, no = self._truth(arguments[0]), *arguments[1:]
-            if node.kind == "b":
-                return self.builder.select(condition, self._truth(yes), self._truth(no))
-            return self.builder.select(condition, self._double(yes), self._double(no))
+            convert = self._truth if node.kind == "b" else self._double
+            return self.builder.select(self._truth(arguments[0]), *map(convert, arguments[1:]))
         numbers = [self._double(a) for a in arguments]
         if node.op in OPERATIONS:
             return OPERATIONS[node.op](self.builder, *numbers)
         if node.op in _INTRINSICS:
-            return self._call(_INTRINSICS[node.op], numbers)
+            return self._call(f"llvm.{_INTRINSICS[node.op]}.f64", numbers)
         return self._call(function_name(node.op, called=True), numbers)
 
     def _call(self, name: str, numbers: Sequence[Any]):
@@ -441,38 +415,26 @@ def _of_two(sign: str) -> Callable:
 
 
 def _is_infinite(b, x):
-    infinity = ir.Constant(_DOUBLE, float("inf"))
-    negative = ir.Constant(_DOUBLE, float("-inf"))
-    return b.or_(b.fcmp_ordered("==", x, infinity), b.fcmp_ordered("==", x, negative))
+    ends = (ir.Constant(_DOUBLE, float(end)) for end in ("inf", "-inf"))
+    return b.or_(*(b.fcmp_ordered("==", x, end) for end in ends))
 
 
+_SIGNS = {"lt": "<", "gt": ">", "le": "<=", "ge": ">=", "eq": "=="}
 #: Operations on doubles that are LLVM instructions.
 OPERATIONS: dict[str, Callable] = {
-    "add": _arithmetic("fadd"),
-    "sub": _arithmetic("fsub"),
-    "mul": _arithmetic("fmul"),
-    "div": _arithmetic("fdiv"),
+    **{op: _arithmetic(f"f{op}") for op in ("add", "sub", "mul", "div")},
+    **{op: _comparison(sign) for op, sign in _SIGNS.items()},
+    "ne": lambda b, x, y: b.fcmp_unordered("!=", x, y),
     "neg": lambda b, x: b.fneg(x),
     "held": lambda b, x: x,
     "float": lambda b, x: x,
     "maximum": _of_two(">"),
     "minimum": _of_two("<"),
-    "lt": _comparison("<"),
-    "gt": _comparison(">"),
-    "le": _comparison("<="),
-    "ge": _comparison(">="),
-    "eq": _comparison("=="),
-    "ne": lambda b, x, y: b.fcmp_unordered("!=", x, y),
     "isnan": lambda b, x: b.fcmp_unordered("uno", x, x),
     "isinf": _is_infinite,
 }
-_INTRINSICS = {
-    "sqrt": "llvm.sqrt.f64",
-    "abs": "llvm.fabs.f64",
-    "floor": "llvm.floor.f64",
-    "ceil": "llvm.ceil.f64",
-    "int": "llvm.trunc.f64",
-}
+#: Names of LLVM's intrinsic functions of a double.
+_INTRINSICS = {"sqrt": "sqrt", "abs": "fabs", "floor": "floor", "ceil": "ceil", "int": "trunc"}
 #: Operations on truth values.
 _LOGICAL: dict[str, Callable] = {
     "and": lambda b, x, y: b.and_(x, y),

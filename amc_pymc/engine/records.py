@@ -54,23 +54,19 @@ def record[T: tuple[Any, ...]](kind: type[T]) -> type[T]:
     >>> value(Line(np.array([2.0]), 1.0), 3.0)
     7.0
     """
-    words = functools.cached_property(_words)
     fields: dict[str, Any] = {
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
         "__getstate__": lambda self: None,  # addresses mean nothing in another process
-        "words": words,
+        "words": functools.cached_property(
+            lambda self: np.array([w for value in self for w in words_of(value)], np.uint64)
+        ),
         "address": functools.cached_property(lambda self: self.words.ctypes.data),
     }
     made: Any = type(kind.__name__, (kind,), fields)
     typeof_impl.register(made)(_typeof)
     return made
-
-
-def _words(values: Any) -> np.ndarray:
-    """Return what compiled code reads."""
-    return np.array([w for v in values for w in words_of(v)], np.uint64)
 
 
 def words_of(value: Any) -> Sequence[int]:

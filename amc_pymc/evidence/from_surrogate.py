@@ -35,7 +35,7 @@ from amc_pymc.evidence.results import (
 )
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.reading.particles.densities import ParticleDensities, extract_particles
-from amc_pymc.reading.particles.model_terms import check_evidence_defined
+from amc_pymc.reading.particles.prior import check_evidence_defined
 from amc_pymc.results import declared_dataset, pareto_k
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import spawn_generators

@@ -48,8 +48,12 @@ from amc_pymc.reading.particles.densities import (
     extract_marginals,
     extract_particles,
 )
-from amc_pymc.reading.particles.model_terms import check_evidence_defined, layout_of, without_checks
-from amc_pymc.reading.particles.prior import PriorDraws
+from amc_pymc.reading.particles.prior import (
+    PriorDraws,
+    check_evidence_defined,
+    layout_of,
+    without_checks,
+)
 from amc_pymc.reading.rows import data_stamps
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import EVALUATIONS

@@ -24,7 +24,7 @@ from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.logweights import reported_variance, summarise_log_weights
 from amc_pymc.reading.graphs import lowered, plain_function
 from amc_pymc.reading.particles.densities import ParticleDensities, counted
-from amc_pymc.reading.particles.model_terms import (
+from amc_pymc.reading.particles.prior import (
     check_evidence_defined,
     model_logp,
     without_checks,

@@ -17,7 +17,7 @@ import pytensor.tensor as pt
 from pymc.distributions import simulator as pymc_simulator
 from pytensor.graph.op import Op
 
-from amc_pymc.reading.batched import Batched
+from amc_pymc.reading.graphs import Batched
 
 
 def statistic_function(given, data: np.ndarray) -> tuple[Callable[[np.ndarray], np.ndarray], bool]:

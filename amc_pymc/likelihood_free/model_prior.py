@@ -27,10 +27,8 @@ from amc_pymc.likelihood_free.problem import labels
 from amc_pymc.likelihood_free.proposal import EDGE, NONCENTRED, Parametrisation
 from amc_pymc.likelihood_free.quantiles import quantile, quantile_shape
 from amc_pymc.likelihood_free.references import References
-from amc_pymc.reading.batched import Batched
-from amc_pymc.reading.graphs import is_random, lowered, rebuilt
-from amc_pymc.reading.particles.model_terms import without_checks
-from amc_pymc.reading.particles.prior import IMPROPER, transform_steps
+from amc_pymc.reading.graphs import Batched, is_random, lowered, rebuilt
+from amc_pymc.reading.particles.prior import IMPROPER, transform_steps, without_checks
 
 #: Number of draws with which transforms are tested.
 _TRIED = 64

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from amc_pymc.engine.box_trees import add_up, bounds, descend, shrunk
+from amc_pymc.engine.regression_trees import add_up, bounds, descend, shrunk
 
 #: Minimum width of the boxes that a cut makes.
 NARROWEST = 1e-9

@@ -11,8 +11,7 @@ import pytensor.tensor as pt
 from scipy import special, stats
 
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.particles.model_terms import layout_of
-from amc_pymc.reading.particles.prior import PriorDraws
+from amc_pymc.reading.particles.prior import PriorDraws, layout_of
 
 #: Number of prior draws to which references are fitted, factor by which references are wider, and
 #: their degrees of freedom.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property, partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +23,7 @@ import numpy as np
 from scipy import sparse
 
 from amc_pymc.engine import Family, Graph
-from amc_pymc.engine.first_class import bound_function
-from amc_pymc.engine.leaves import leaves_of
+from amc_pymc.engine.first_class import FirstClassFunction
 from amc_pymc.engine.row_kernels import RowProgram
 from amc_pymc.reading.graphs import WithoutCaches
 from amc_pymc.tall.samplers.compiled import GRADIENT
@@ -34,7 +33,6 @@ from amc_pymc.tall.terms import (
     add_slopes,
     add_slopes_of_points,
     derivatives_of,
-    family_at,
     printed_families,
     values_of_points,
     with_values,
@@ -78,7 +76,7 @@ class Coefficients(WithoutCaches):
     @cached_property
     def native(self) -> Any:
         """First-class ``x (D,) -> z (D + W,)``."""
-        return bound_function(with_values, GRADIENT, list(self._values.arrays))
+        return FirstClassFunction(with_values, GRADIENT, list(self._values.arrays))
 
     def evaluate(self, x: np.ndarray) -> np.ndarray:
         """Return z at x."""
@@ -122,8 +120,7 @@ class Coefficients(WithoutCaches):
         program, table = self.arrays
         found = [sparse.csr_array((0, x.size))]
         for f in range(program[N_FAMILIES]):
-            _, n, n_leaves = family_at(program, f)
-            values, at = derivatives_of(x, program, table, f)
+            n, n_leaves, values, at = derivatives_of(x, program, table, f)
             rows = np.tile(np.arange(n), n_leaves)
             where = rows, at[:n_leaves].ravel()
             found.append(
@@ -132,18 +129,6 @@ class Coefficients(WithoutCaches):
         if self._combinations is not None:
             found.append(sparse.csr_array(self._combinations))
         return sparse.vstack(found)
-
-
-def reads(graph: Graph, family: Family, coordinates: np.ndarray) -> bool:
-    """Whether elements of a family read some marked coordinates of x."""
-    for entry in leaves_of(graph, family.expression)[0]:
-        place = graph.nodes[entry].args[0]
-        if graph.leaves([place], "entry"):
-            continue
-        (places,) = graph.evaluate([place], row=family.table.T)
-        if coordinates[np.asarray(places, np.int64)].any():
-            return True
-    return False
 
 
 # --- search ------------------------------------------------------------------------------------------
@@ -211,8 +196,8 @@ class _Search:
         self._uses = Counter(
             a for n in program.graph.upstream([program.row]) for a in nodes[n].args
         )
-        self._rough = _rough(program.graph, program.row, data, discrete)
-        self._levels: dict[tuple[int, ...], _Levels] = {}
+        self._rough = depending(program.graph, program.row, data, discrete)
+        self._levels_of = cache(partial(_levels, data, may_add))
 
     def visit(self, node: int, times_data: bool) -> None:
         """Look for products in a node; ``times_data`` says whether it is multiplied by data."""
@@ -240,20 +225,14 @@ class _Search:
         others = [f for f in factors if f not in self._affine]
         times_data |= any(_columns_of_values(self.graph, f) for f in others)
         if len(varying) > 1:
-            whole = self._product(varying)
+            whole = reduce(partial(self.graph.make, "mul"), varying)
+            self._affine[whole] = False
             if self._is_coefficient(whole, times_data or node in self._rough):
                 self._add(node, whole, others)
                 return
             times_data = False
         for f in varying:
             self.visit(f, times_data)
-
-    def _product(self, factors: list[int]) -> int:
-        out = factors[0]
-        for f in factors[1:]:
-            out = self.graph.make("mul", out, f)
-        self._affine[out] = False
-        return out
 
     def _is_coefficient(self, node: int, times_data: bool) -> bool:
         """Whether a node depends on data through indices only, which are no more than those of its parts."""
@@ -284,12 +263,7 @@ class _Search:
             return False
         return 0 < len(self._levels_of(_index_columns(g, node)).table) <= _MOST
 
-    def _levels_of(self, columns: tuple[int, ...]) -> _Levels:
-        if columns not in self._levels:
-            self._levels[columns] = _levels(self.data, columns, self.may_add)
-        return self._levels[columns]
-
-    def _add(self, node: int, whole: int, others: list[int] | None = None) -> None:
+    def _add(self, node: int, whole: int, others: Sequence[int] = ()) -> None:
         """Replace a node by a coefficient, times factors that do not depend on parameters."""
         g, columns = self.graph, _index_columns(self.graph, whole)
         levels = self._levels_of(columns)
@@ -312,9 +286,7 @@ class _Search:
                 number = g.make("floordiv", number, g.const(levels.stride))
             at = g.make("add", at, number)
         out = g.entry("eta", at)
-        for f in others or ():
-            out = g.make("mul", f, out)
-        self.change[node] = out
+        self.change[node] = reduce(lambda out, f: g.make("mul", f, out), others, out)
 
 
 class _Levels(NamedTuple):
@@ -329,7 +301,7 @@ class _Levels(NamedTuple):
     code: np.ndarray | None = None
 
 
-def _levels(data: np.ndarray, columns: tuple[int, ...], may_add: bool) -> _Levels:
+def _levels(data: np.ndarray, may_add: bool, columns: tuple[int, ...]) -> _Levels:
     """Return the sets of indices in some columns; none if there are too many, or a column would have to be added."""
     if not columns:
         return _Levels(np.zeros((1, 0)))
@@ -355,32 +327,29 @@ def _levels(data: np.ndarray, columns: tuple[int, ...], may_add: bool) -> _Level
 def _as_numbers(program: RowProgram, data: np.ndarray, discrete: np.ndarray) -> int:
     """Return the expression of a row in which integers that are computed with are converted first."""
     graph, memo = program.graph, dict[int, int]()
-    rough = _rough(graph, program.row, data, discrete)
+    rough = depending(graph, program.row, data, discrete)
     for n in graph.upstream([program.row]):
         node = graph.nodes[n]
         args = [memo[a] for a in node.args]
-        if node.op == "entry":
-            memo[n] = graph.entry(str(node.value), *args)
-            continue
-        if node.kind == "f" and node.op != "switch":
+        if node.kind == "f" and node.op not in ("entry", "switch"):
             for k, a in enumerate(node.args):
                 if a in rough and graph.nodes[a].kind == "i":
                     args[k] = graph.make("float", args[k])
-        memo[n] = graph.make(node.op, *args) if args else n
+        memo[n] = graph.again(n, args) if args else n
     return memo[program.row]
 
 
-def _rough(graph: Graph, row: int, data: np.ndarray, discrete: np.ndarray) -> set[int]:
-    """Return the nodes that depend on discrete parameters."""
+def depending(graph: Graph, row: int, data: np.ndarray, marked: np.ndarray) -> set[int]:
+    """Return the nodes of the expression of a row that depend on marked parameters (D,)."""
     out = set[int]()
-    for n in graph.upstream([row]) if discrete.any() else ():
+    for n in graph.upstream([row]) if marked.any() else ():
         node = graph.nodes[n]
         if any(a in out for a in node.args):
             out.add(n)
         elif node.op == "entry" and not graph.leaves([node.args[0]], "entry"):
             (places,) = graph.evaluate([node.args[0]], row=data.T)
             places = np.asarray(places, np.int64)
-            if discrete[places[places < discrete.size]].any():
+            if marked[places[places < marked.size]].any():
                 out.add(n)
     return out
 

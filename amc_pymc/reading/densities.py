@@ -23,7 +23,7 @@ from pytensor.scalar.basic import Add
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
 from amc_pymc.engine import Family, Graph
-from amc_pymc.engine.first_class import bound_function
+from amc_pymc.engine.first_class import FirstClassFunction
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.row_kernels import loops, printed_rows
 from amc_pymc.reading.coefficients import Coefficients
@@ -35,9 +35,8 @@ from amc_pymc.reading.row_program import Columns, ParameterLeaves
 from amc_pymc.reading.rows import NotRowFactorised, RowLogp, with_constants
 from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
 from amc_pymc.tall import terms
-from amc_pymc.tall.callbacks import log_density_of
 from amc_pymc.tall.racing import REWARDS
-from amc_pymc.tall.samplers.compiled import LOGP
+from amc_pymc.tall.samplers.compiled import LOGP, log_density_of
 from amc_pymc.tall.samplers.raced import mask_of
 from amc_pymc.tall.split import Parts, taken_apart, with_combinations, with_functions
 from amc_pymc.tall.terms import Written, add_curves, add_slopes, printed_families, total
@@ -107,13 +106,11 @@ class RowDensities(WithoutCaches):
                 "or write the likelihood with operations that have one."
             ) from error
 
-    @property
+    @cached_property
     def raced(self) -> RowDensities:
         """The same rows as functions of z = (x, coefficients); itself if there are none."""
-        return self if self.coefficients is None else self._in_coefficients
-
-    @cached_property
-    def _in_coefficients(self) -> RowDensities:
+        if self.coefficients is None:
+            return self
         layout = FlatLayout(
             (*self.layout.names, _COEFFICIENTS),
             (*self.layout.shapes, (self.coefficients.size,)),
@@ -180,9 +177,9 @@ class RowDensities(WithoutCaches):
         found = self.coefficients
         arrays = [mask_of(self.layout.size, self.expand), self.packed.data, self.packed.functions]
         if found is None:
-            return bound_function(getattr(loops, name), REWARDS, arrays)
+            return FirstClassFunction(getattr(loops, name), REWARDS, arrays)
         assert self.packed.along_curves, "control variates are functions of coefficients"
-        return bound_function(getattr(terms, name), REWARDS, [*arrays, *found.arrays])
+        return FirstClassFunction(getattr(terms, name), REWARDS, [*arrays, *found.arrays])
 
     # --- full passes ----------------------------------------------------------------------------
 
@@ -292,16 +289,17 @@ class RestDensities:
         if self.prior_terms is None:
             value = pytensor.function([self._point], self._rest * 1.0, on_unused_input="ignore")
             return log_density_of(value)
-        return bound_function(total, LOGP, list(self.prior_terms.values))
+        return FirstClassFunction(total, LOGP, list(self.prior_terms.values))
 
     def rest_value_and_gradient(self, x: np.ndarray):
         """Return the rest of the log posterior and its gradient (D,), zero at discrete coordinates."""
-        terms, rough = self.prior_terms, self._layout.discrete
+        terms = self.prior_terms
         if terms is None or terms.derivatives is None:
             value, gradient = self._value_and_gradient(x)
             return float(value), gradient
-        gradient = terms.gradient(x)
-        gradient[rough] = 0.0
+        arrays, extended = terms.derivatives
+        gradient = extended.gradient(x, _slopes(extended.evaluate(x), arrays))
+        gradient[self._layout.discrete] = 0.0
         return total(x, *terms.values), gradient
 
     def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
@@ -313,7 +311,11 @@ class RestDensities:
             found = found.reshape(-1, d)[:, coordinates]
             out[inside] = 0.5 * (found + found.T)
             return out
-        out[inside] = terms.hessian(x)[inside]
+        arrays, extended = terms.derivatives
+        z = extended.evaluate(x)
+        curves = np.zeros((z.size, z.size))
+        add_curves(z, *arrays, np.ones(0), curves)
+        out[inside] = extended.hessian(x, _slopes(z, arrays), curves)[inside]
         out[self._layout.discrete], out[:, self._layout.discrete] = 0.0, 0.0
         return out
 
@@ -391,21 +393,6 @@ class PriorTerms:
         terms = printed_families(self.graph, written.families, 2).arrays
         return terms, Coefficients(self.graph, written.functions, combinations=sums)
 
-    def gradient(self, x: np.ndarray) -> np.ndarray:
-        """Return the gradient at x (D,)."""
-        assert self.derivatives is not None
-        terms, extended = self.derivatives
-        return extended.gradient(x, _slopes(extended.evaluate(x), terms))
-
-    def hessian(self, x: np.ndarray) -> np.ndarray:
-        """Return the Hessian at x (D,)."""
-        assert self.derivatives is not None
-        terms, extended = self.derivatives
-        z = extended.evaluate(x)
-        curves = np.zeros((z.size, z.size))
-        add_curves(z, *terms, np.ones(0), curves)
-        return extended.hessian(x, _slopes(z, terms), curves)
-
 
 def _slopes(z: np.ndarray, terms: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     out = np.zeros(z.size)
@@ -415,17 +402,16 @@ def _slopes(z: np.ndarray, terms: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 def _pieces(total: Variable) -> list[Variable]:
     """Split a sum into tensors whose elements add up to it."""
-    node = total.owner
-    if node is not None:
-        op = node.op
-        if isinstance(op, CAReduce) and isinstance(op.scalar_op, Add) and total.type.ndim == 0:
-            return _pieces(node.inputs[0])
-        if isinstance(op, DimShuffle) and not op.drop:
-            return _pieces(node.inputs[0])
-        if isinstance(op, Elemwise) and isinstance(op.scalar_op, Add):
-            shapes = {i.type.shape for i in node.inputs}
-            if shapes == {total.type.shape}:
-                return [piece for i in node.inputs for piece in _pieces(i)]
+    node, shape = total.owner, total.type.shape
+    if node is None:
+        return [total]
+    adds = isinstance(getattr(node.op, "scalar_op", None), Add)
+    if isinstance(node.op, CAReduce) and adds and not shape:
+        return _pieces(node.inputs[0])
+    if isinstance(node.op, DimShuffle) and not node.op.drop:
+        return _pieces(node.inputs[0])
+    if isinstance(node.op, Elemwise) and adds and {i.type.shape for i in node.inputs} == {shape}:
+        return [piece for i in node.inputs for piece in _pieces(i)]
     return [total]
 
 

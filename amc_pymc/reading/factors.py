@@ -11,18 +11,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pymc as pm
 
-from pymc.distributions import (
-    Bernoulli,
-    BetaBinomial,
-    Binomial,
-    Categorical,
-    DiscreteUniform,
-    Geometric,
-    HyperGeometric,
-    NegativeBinomial,
-    Poisson,
-)
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.graph.basic import Variable
@@ -52,7 +42,7 @@ from amc_pymc.reading.scalars import ElementReader, Index, NotScalar, stabilised
 
 
 #: Distributions on 0, 1, 2, ... that are bounded once they are truncated from above.
-_COUNTS = (Poisson.rv_type, NegativeBinomial.rv_type, Geometric.rv_type)
+_COUNTS = (pm.Poisson.rv_type, pm.NegativeBinomial.rv_type, pm.Geometric.rv_type)
 
 
 def element_states(model, value_var, *, max_states: int = 1000) -> list[np.ndarray]:
@@ -115,16 +105,16 @@ def _bounds(model, rv) -> tuple[np.ndarray, np.ndarray]:
         least = 0.0 if isinstance(op.base_rv_op, _COUNTS) else -np.inf
         return np.maximum(low, least), high
     parameters: list[Any] = op.dist_params(rv.owner) if hasattr(op, "dist_params") else []
-    if isinstance(op, Bernoulli.rv_type):
+    if isinstance(op, pm.Bernoulli.rv_type):
         return zero, np.ones(())
-    if isinstance(op, Categorical.rv_type):
+    if isinstance(op, pm.Categorical.rv_type):
         return zero, _known(model, rv, parameters[0].shape[-1], shape_only=True) - 1
-    if isinstance(op, DiscreteUniform.rv_type):
+    if isinstance(op, pm.DiscreteUniform.rv_type):
         low, high = (_known(model, rv, bound) for bound in parameters)
         return low, high
-    if isinstance(op, Binomial.rv_type | BetaBinomial.rv_type):
+    if isinstance(op, pm.Binomial.rv_type | pm.BetaBinomial.rv_type):
         return zero, _known(model, rv, parameters[0])
-    if isinstance(op, HyperGeometric.rv_type):
+    if isinstance(op, pm.HyperGeometric.rv_type):
         return zero, _known(model, rv, sum(parameters[:2]))
     return zero - np.inf, zero + np.inf
 
@@ -368,13 +358,12 @@ def _used_elsewhere(factor: Factor, model, raced: Sequence[str]) -> str:
     """Return a message about other parts of the model that depend on local effects, if any do."""
     values = set(_effects(factor, model))
     own = {model.values_to_rvs[v] for v in values}
-    used = []
-    for part in [*model.basic_RVs, *model.potentials]:
-        if part in own or part.name in raced:
-            continue
-        (logp,) = log_densities(model, [part])
-        if values & set(ancestors([logp])):
-            used.append(str(part.name))
+    others = [p for p in [*model.basic_RVs, *model.potentials] if p not in own]
+    used = [
+        str(part.name)
+        for part in others
+        if part.name not in raced and values & set(ancestors(log_densities(model, [part])))
+    ]
     if not used:
         return ""
     verb = "depends" if len(used) == 1 else "depend"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import logging
+import threading
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 
 from pymc.initial_point import make_initial_point_expression
 from pymc.model.core import Model, modelcontext
@@ -22,25 +25,13 @@ from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import HasInnerGraph, Op
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, io_toposort, toposort
 from pytensor.link.c.op import COp
 from pytensor.scalar.basic import Add, Mul
 from pytensor.scalar.math import Log1mexp, Softplus
-from pytensor.tensor import (
-    as_tensor,
-    constant,
-    exp,
-    expm1,
-    log,
-    log1p,
-    maximum,
-    switch,
-    zeros,
-    zeros_like,
-)
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import variadic_add
 from pytensor.tensor.random.type import RandomType
@@ -51,6 +42,7 @@ type MakeFunction = Callable[
     [Sequence[Variable], Variable | Sequence[Variable]], Callable[..., Any]
 ]
 
+_log = logging.getLogger("amc_pymc")
 #: Maximum number of rows for which an evaluation without rewriting costs less than rewriting.
 _FEW_ROWS = 100_000
 #: Number of arrays from which a NumPy function computes another.
@@ -80,9 +72,9 @@ def _by_arrays(fgraph: Any, node: Apply) -> list[Variable] | None:
         return None
     x = x.astype(dtype)
     if isinstance(op, Softplus):
-        return [(maximum(x, 0.0) + log1p(exp(-abs(x)))).astype(dtype)]
+        return [(pt.maximum(x, 0.0) + pt.log1p(pt.exp(-abs(x)))).astype(dtype)]
     near = x > -np.log(2.0)
-    return [switch(near, log(-expm1(x)), log1p(-exp(x))).astype(dtype)]
+    return [pt.switch(near, pt.log(-pt.expm1(x)), pt.log1p(-pt.exp(x))).astype(dtype)]
 
 
 class _RewritersOnce(Mode):
@@ -303,8 +295,6 @@ def rebuilt(
     """
     memo = dict(replace or {})
     for node in toposort(outputs, blockers=list(memo)):
-        if all(o in memo for o in node.outputs):
-            continue
         inputs = [memo.get(i, i) for i in node.inputs]
         new = None if change is None else change(node, inputs)
         if new is None:
@@ -361,12 +351,10 @@ def log_densities(model, parts: Sequence[Variable]) -> list[Variable]:
     """
     parts = list(parts)
     try:
-        terms = {} if len(set(parts)) < len(parts) else _terms(model)
-    except Exception:  # another part may have no density
-        terms = {}
-    if all(part in terms for part in parts):
+        terms = _terms(model) if len(set(parts)) == len(parts) else {}
         return [terms[part] for part in parts]
-    return _derived(model, parts)
+    except Exception:  # another part may have no density
+        return _derived(model, parts)
 
 
 @remembered
@@ -387,19 +375,129 @@ def _derived(model, parts: list[Variable]) -> list[Variable]:
 def _in_double(graph: Variable) -> Variable:
     """Return a graph with numbers of double precision."""
     numbers = [v for v in ancestors([graph]) if isinstance(v, TensorConstant) and v.data.size == 1]
-    double = {v: constant(v.data.astype(float)) for v in numbers if v.dtype == "float32"}
+    double = {v: pt.constant(v.data.astype(float)) for v in numbers if v.dtype == "float32"}
     return rebuilt([graph], double)[0]
 
 
 def log_density(model, parts: Sequence[Variable]) -> Variable:
     """Return ``model.logp(vars=parts)``: the sum of :func:`log_densities`, zero for no parts."""
-    terms = [as_tensor(t, allow_xtensor_conversion=True) for t in log_densities(model, parts)]
-    return variadic_add(*(t.sum() for t in terms)) if terms else zeros(())
+    terms = [pt.as_tensor(t, allow_xtensor_conversion=True) for t in log_densities(model, parts)]
+    return variadic_add(*(t.sum() for t in terms)) if terms else pt.zeros(())
 
 
 def gradient_by(x: Variable, scalar: Variable) -> Variable:
     """Return the gradient of a scalar; zero where it does not depend on x."""
-    return zeros_like(x) + grad(scalar, x, disconnected_inputs="ignore")
+    return pt.zeros_like(x) + grad(scalar, x, disconnected_inputs="ignore")
+
+
+# --- evaluation at many points ----------------------------------------------------------------------
+
+
+#: Largest number of operations of a graph that is put into canonical form, which takes minutes for larger ones.
+_MOST_REWRITTEN = 1_000
+#: Functions of PyTensor are not safe to call from several threads.
+_LOCK = threading.RLock()
+
+
+class Batched(WithoutCaches):
+    """Evaluator of graphs for many values of their inputs at once.
+
+    Parameters
+    ----------
+    inputs, outputs : list of tensor variables
+        Inputs and outputs of graphs without random variables.
+    slopes : bool
+        Whether the outputs, which are scalars then, are followed by their gradients by the only input.
+
+    Attributes
+    ----------
+    fallback : str or None
+        Why values are evaluated one at a time; None if they are batched.
+
+    Notes
+    -----
+    Functions are made on the first call and are not pickled. The first results are compared with those of
+    single elements. A lock serialises calls from several threads, as of an executor.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pytensor.tensor as pt
+    >>> from amc_pymc.reading.graphs import Batched
+    >>> x = pt.vector("x", shape=(2,))
+    >>> (sums,) = Batched([x], [x.sum()])([np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])], 3)
+    >>> sums
+    array([ 3.,  7., 11.])
+    """
+
+    def __init__(self, inputs: list, outputs: list, *, slopes: bool = False):
+        self._inputs, self._own, self._slopes = inputs, outputs, slopes
+        self._outputs = _with_slopes(inputs[0], outputs) if slopes else outputs
+        self._checked = False
+        self.fallback: str | None = None
+
+    def __call__(self, arrays: Sequence[np.ndarray], n: int) -> list[np.ndarray]:
+        """Return the outputs (n, ...) for inputs (n, ...)."""
+        arrays = [np.asarray(a, i.type.dtype) for a, i in zip(arrays, self._inputs, strict=True)]
+        with _LOCK, np.errstate(all="ignore"):
+            if self.fallback is None and n > 0:
+                try:
+                    found = self._together(arrays, n)
+                    if not self._checked:
+                        self._compare(arrays, found, min(n, 2))
+                        self._checked = n > 1
+                    return found
+                except Exception as error:
+                    self.fallback = (
+                        f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+                    )
+                    _log.info("Points are evaluated one at a time (%s).", self.fallback)
+            return self._singly(arrays, n)
+
+    def _together(self, arrays, n: int) -> list[np.ndarray]:
+        found = self._many(*arrays)
+        return [
+            np.broadcast_to(v, (n, *np.shape(v)[np.ndim(v) - g.type.ndim :]))
+            for v, g in zip(found, self._outputs, strict=True)
+        ]
+
+    def _singly(self, arrays, n: int) -> list[np.ndarray]:
+        if n == 0:
+            return [np.empty((0, *(s or 0 for s in g.type.shape))) for g in self._outputs]
+        rows = [self._one(*(a[i, ...] for a in arrays)) for i in range(n)]
+        return [np.stack(column) for column in zip(*rows, strict=True)]
+
+    def _compare(self, arrays, found, n: int) -> None:
+        """Raise an error if the first n outputs are not those of one element at a time, but for rounding."""
+        for many, b in zip(found, self._singly(arrays, n), strict=True):
+            a, atol = many[:n], 1e-8 * np.max(np.abs(b), initial=0.0, where=np.isfinite(b))
+            if a.shape != b.shape or not np.allclose(a, b, rtol=1e-8, atol=atol, equal_nan=True):
+                raise ValueError("the graph gives other values for a batch")
+
+    @cached_property
+    def _many(self):
+        batch = [pt.tensor(dtype=i.type.dtype, shape=(None, *i.type.shape)) for i in self._inputs]
+        swap = dict(zip(self._inputs, batch, strict=True))
+        outputs = vectorize_graph(self._own, swap) if swap else self._own
+        return _batched_function(
+            batch, _with_slopes(batch[0], outputs) if self._slopes else outputs
+        )
+
+    @cached_property
+    def _one(self):
+        return _batched_function(self._inputs, self._outputs)
+
+
+def _with_slopes(x, outputs: list) -> list:
+    """Return outputs and the gradients of their sums, zero where they do not depend on x."""
+    return [*outputs, *(gradient_by(x, t.sum()).astype("float64") for t in outputs)]
+
+
+def _batched_function(inputs: list, outputs: list):
+    mode = interpreted_mode()
+    if len({v.owner for v in ancestors(outputs)}) > _MOST_REWRITTEN:
+        mode = mode.excluding("canonicalize")
+    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore", trust_input=True)
 
 
 # --- the model -------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.engine.first_class import bound_function
+from amc_pymc.engine.first_class import FirstClassFunction
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.reading.densities import RestDensities
 from amc_pymc.reading.factors import effects_at
@@ -19,9 +19,8 @@ from amc_pymc.reading.graphs import WithoutCaches
 from amc_pymc.reading.groups import Groups
 from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.rng import as_generator
-from amc_pymc.tall.groups import loops
-from amc_pymc.tall.groups.nodes import Nodes, hermite_nodes, wide_nodes
-from amc_pymc.tall.groups.printed import printed_groups
+from amc_pymc.tall import groups as loops
+from amc_pymc.tall.groups import Nodes, hermite_nodes, printed_groups, wide_nodes
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers.raced import mask_of
 
@@ -89,7 +88,7 @@ class GroupDensities(WithoutCaches):
 
     @cached_property
     def program(self) -> np.ndarray:
-        """Addresses of the model's compiled functions, which :mod:`amc_pymc.tall.groups.loops` call."""
+        """Addresses of the model's compiled functions, which :mod:`amc_pymc.tall.groups` call."""
         return printed_groups(self.groups.program, curved=self.curved).arrays[0]
 
     # --- nodes ----------------------------------------------------------------------------------
@@ -152,7 +151,7 @@ class GroupDensities(WithoutCaches):
     @cached_property
     def rewards(self) -> Any:
         """First-class ``(points (2, E), centre, groups (m,)) -> (2, m)``; row 0 is zero."""
-        return bound_function(loops.rewards, REWARDS, self._races)
+        return FirstClassFunction(loops.rewards, REWARDS, self._races)
 
     @property
     def state_rewards(self) -> Any:
@@ -261,9 +260,8 @@ class GroupDensities(WithoutCaches):
 
     def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
         """Return the log density of all rows and local effects (G, q)."""
-        g = self.groups
-        groups = g.rows.data, g.first, g.group_data
-        return float(loops.complete(x, effects, *groups, self.program))
+        arrays = [*self.places[:3], self.program]
+        return float(loops.complete(x, effects, *arrays))
 
     def draw_effects(self, x: np.ndarray, effects: np.ndarray, tries: int, rng) -> float:
         """Draw local effects (G, q) given x, in place, and return the acceptance rate."""

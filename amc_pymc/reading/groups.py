@@ -29,7 +29,7 @@ from amc_pymc.reading.packed_rows import packed_columns
 from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
 from amc_pymc.reading.rows import extract_rows
 from amc_pymc.rows import InMemory
-from amc_pymc.tall.groups.printed import ROWS_BEYOND, GroupProgram
+from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
 
 # --- centred effects -------------------------------------------------------------------------------
 # Rows of a model with ``effect = sd * z``, z standard normal, depend on z and sd only through their

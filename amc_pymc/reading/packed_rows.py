@@ -6,10 +6,9 @@ are computed in chunks of rows. The columns of a store are computed chunk by chu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -22,10 +21,10 @@ from amc_pymc.engine import Families, Graph
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.engine.machine import Printed
 from amc_pymc.engine.row_kernels import RowProgram, TooLarge, loops, printed_rows
-from amc_pymc.reading.coefficients import Coefficients, reads, with_products
+from amc_pymc.reading.coefficients import Coefficients, depending, with_products
 from amc_pymc.reading.graphs import WithoutCaches, interpreted_function
 from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
-from amc_pymc.reading.rows import DataCut, RowLogp, data_frontier
+from amc_pymc.reading.rows import RowLogp, data_frontier
 from amc_pymc.reading.scalars import NotScalar
 from amc_pymc.rows import InMemory, Placeholder, RowStore
 
@@ -84,7 +83,10 @@ class PackedRows(WithoutCaches):
         program, data = with_products(program, store.data, may_add, discrete)
         if may_add and data is not store.data:
             store = InMemory(data.shape, lambda out: np.copyto(out, data))
-        chosen = any(reads(program.graph, f, discrete) for f in program.families[n_before:])
+        chosen = any(
+            depending(program.graph, f.expression, f.table, discrete)
+            for f in program.families[n_before:]
+        )
         alone, coefficients = separated(program, chosen)
         printed = printed_rows(alone, second_order=second_order)
         return cls(printed, store, alone, coefficients)
@@ -328,19 +330,23 @@ class _Data:
     """Data that a graph reads, as a function of the rows of some ``pm.Data``."""
 
     def __init__(self, model, rows: RowLogp, rest_data: Sequence[Variable]):
-        cut = rows._cut
-        assert cut is not None, "rows were not just extracted"
+        assert rows._cut is not None, "rows were not just extracted"
+        per_row, others = rows._cut
         self._forms = [(i.axis, i.array.dtype) for i in rows._inputs]
         names = ", ".join(rows.observed_vars)
-        self._shared = _row_data(model, cut, rows.n_rows, names)
+        self._shared = _row_data(model, per_row, rows.n_rows, names)
         self.first = {v.name: v.get_value(borrow=True) for v in self._shared}
         self.placeholders = tuple(
             Placeholder(name, np.shape(v)[1:], np.asarray(v).dtype)
             for name, v in self.first.items()
         )
-        reads = [v for v in (*cut.others, *rest_data) if set(ancestors([v])) & set(self._shared)]
+        reads = [v for v in (*others, *rest_data) if set(ancestors([v])) & set(self._shared)]
         self._fixed = list(dict.fromkeys(reads))
-        self._function = _of_rows(self._shared, [*cut.per_row, *self._fixed])
+        # A function of any number of rows of these data.
+        inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in self._shared]
+        swap = dict(zip(self._shared, inputs))
+        graphs = clone_replace([*per_row, *self._fixed], swap, rebuild_strict=False)
+        self._function = interpreted_function(inputs, graphs)
         self._known = self._call(self.first)[1]
 
     def _call(self, chunk) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -401,13 +407,15 @@ def refusal(reason: str) -> _Refusal:
     return _Refusal(f"rows= cannot be used with this model: {reason}.")
 
 
-def _row_data(model, cut: DataCut, n_rows: int, observed: str) -> list[SharedVariable]:
+def _row_data(
+    model, per_row: Sequence[Variable], n_rows: int, observed: str
+) -> list[SharedVariable]:
     """Return the data containers whose rows the rows of a model read."""
     if n_rows < 2:
         raise refusal("the placeholders have one row; give them some hundred representative ones")
     containers = {v for v in model.data_vars if isinstance(v, SharedVariable)}
     found: dict[SharedVariable, None] = {}
-    for variable in cut.per_row:
+    for variable in per_row:
         own = [
             v
             for v in ancestors([variable])
@@ -420,10 +428,3 @@ def _row_data(model, cut: DataCut, n_rows: int, observed: str) -> list[SharedVar
             )
         found.update(dict.fromkeys(own))
     return sorted(found, key=lambda v: str(v.name))
-
-
-def _of_rows(shared: Sequence[SharedVariable], outputs) -> Callable[..., Any]:
-    """Return graphs as a function of any number of rows of some data."""
-    inputs = [v.type.clone(shape=(None, *v.type.shape[1:]))(v.name) for v in shared]
-    graphs = clone_replace(outputs, dict(zip(shared, inputs)), rebuild_strict=False)
-    return interpreted_function(inputs, graphs)

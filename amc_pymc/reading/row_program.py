@@ -51,16 +51,14 @@ class Columns:
     def node(self, key, values: Callable[[], np.ndarray]) -> int:
         """Return the leaf of a column, which is computed when first requested."""
         if key not in self._known:
-            array = values()
+            g, array = self.graph, values()
             if array.dtype.kind == "b" and self.complete and array.all() == array.any():
-                self._known[key] = self.graph.const(bool(array[0]))
+                self._known[key] = g.const(bool(array[0]))
                 return self._known[key]
             self.arrays.append(array)
             self._makers.append(values)
-            kind = "f" if array.dtype.kind == "f" else "i"
-            self._known[key] = self.graph.leaf(self.kind, len(self.arrays) - 1, kind)
-            if array.dtype.kind == "b":
-                self._known[key] = self.graph.make("ne", self._known[key], self.graph.const(0))
+            leaf = g.leaf(self.kind, len(self.arrays) - 1, "f" if array.dtype.kind == "f" else "i")
+            self._known[key] = g.make("ne", leaf, g.const(0)) if array.dtype.kind == "b" else leaf
         return self._known[key]
 
     def compute(self) -> None:

@@ -16,7 +16,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -96,8 +96,7 @@ def choose_observed(model, observed_vars=None) -> list[Variable]:
 
 
 def _length(model, rv) -> int:
-    value = model.rvs_to_values[rv]
-    shape = getattr(_constant_value(value), "shape", ())
+    shape = np.shape(_constant_value(model.rvs_to_values[rv]))
     return shape[0] if shape else 0
 
 
@@ -159,17 +158,13 @@ def data_frontier(logps, value_vars):
     frontier: dict[Variable, None] = {}
     for node in nodes:
         if any(o in dependent for o in node.outputs):
-            frontier.update({_tensor_below(i): None for i in node.inputs if i not in dependent})
+            for v in (i for i in node.inputs if i not in dependent):
+                # The tensor that a scalar, such as the condition of a check, is made from.
+                scalar = v.owner is not None and isinstance(v.owner.op, ScalarFromTensor)
+                frontier[v.owner.inputs[0] if scalar else v] = None
     # A logp that depends on no parameter is part of the frontier itself.
     frontier.update({logp: None for logp in logps if logp not in dependent})
     return list(frontier)
-
-
-def _tensor_below(v: Variable) -> Variable:
-    """Return the tensor that a scalar, such as the condition of a check, is made from."""
-    if v.owner is not None and isinstance(v.owner.op, ScalarFromTensor):
-        return v.owner.inputs[0]
-    return v
 
 
 def with_constants(
@@ -238,13 +233,6 @@ class _RowInput:
     axis: int
 
 
-class DataCut(NamedTuple):
-    """Data at which the graph of rows is cut: those of each row, and others."""
-
-    per_row: tuple[Variable, ...]
-    others: tuple[Variable, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class RowLogp(WithoutCaches):
     """Log-likelihood of any subset of N observed rows, as a function of the value variables.
@@ -265,7 +253,8 @@ class RowLogp(WithoutCaches):
     _values: dict[str, Variable] = field(repr=False, default_factory=dict)
     _inputs: tuple[_RowInput, ...] = field(repr=False, default=())
     _length: Variable = field(repr=False, default=None)
-    _cut: DataCut | None = field(repr=False, default=None)
+    #: Data at which the graph is cut: those of each row, and others.
+    _cut: tuple[list[Variable], list[Variable]] | None = field(repr=False, default=None)
 
     @property
     def arrays(self) -> list[np.ndarray]:
@@ -369,7 +358,7 @@ def _extracted(model, observed: tuple) -> RowLogp:
     own = _summed(layout.substitute(logps, model.value_vars, x))
     for make in functions_for_few(logps, n_rows):
         checks = _checks(make([x], own), xs, n_rows, names[0], rng)
-        if all(np.isfinite(check.values).all() for check in checks):
+        if all(np.isfinite(values).all() for _, _, values in checks):
             break
     failure: Exception | None = None
     for plan in _row_plans(frontier, data, values, layout, n_rows):
@@ -425,13 +414,23 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
     for k, (var, value) in enumerate(zip(frontier, data)):
         if k not in plan:
             others.append(var)
-            memo[var] = _as_constant(var, value)
+            memo[var] = var
+            if isinstance(var.type, TensorType) and not isinstance(var, Constant):
+                constant = pt.as_tensor(value).astype(var.type.dtype)
+                memo[var] = var.type.filter_variable(constant, allow_convert=True)
         elif plan[k] == "length":
-            memo[var] = _length_graph(np.asarray(value), n_rows, length, var)
+            entries = np.ravel(value).tolist()
+            parts = [length if v == n_rows else pt.constant(v, dtype="int64") for v in entries]
+            memo[var] = (pt.stack(parts) if np.ndim(value) else length).astype(var.type.dtype)
         else:
             per_row.append(var)
-            inputs.append(_row_input(var, np.asarray(value), plan[k]))
-            memo[var] = inputs[-1].placeholder
+            axis, array = plan[k], np.asarray(value)
+            shape = (None if a == axis else n for a, n in enumerate(array.shape))
+            memo[var] = TensorType(var.type.dtype, tuple(shape))()
+            if axis:  # a view of the model's data would be pickled as a second copy
+                array = np.moveaxis(array, axis, 0)
+            array = np.ascontiguousarray(array, dtype=var.type.dtype)
+            inputs.append(_RowInput(memo[var], array, axis))
     placeholders = {}
     row_local = []
     for v in values:
@@ -449,30 +448,8 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
         _values=placeholders,
         _inputs=tuple(inputs),
         _length=length,
-        _cut=DataCut(tuple(per_row), tuple(others)),
+        _cut=(per_row, others),
     )
-
-
-def _row_input(var, value, axis) -> _RowInput:
-    shape = [None if a == axis else (1 if n == 1 else n) for a, n in enumerate(value.shape)]
-    placeholder = TensorType(var.type.dtype, tuple(shape))()
-    # A view of the model's data would be pickled as a second copy.
-    value = np.moveaxis(value, axis, 0) if axis else value
-    array = np.ascontiguousarray(value, dtype=var.type.dtype)
-    return _RowInput(placeholder, array, axis)
-
-
-def _as_constant(var, value):
-    if isinstance(var, Constant) or not isinstance(var.type, TensorType):
-        return var
-    return var.type.filter_variable(pt.as_tensor(value).astype(var.type.dtype), allow_convert=True)
-
-
-def _length_graph(value, n_rows, length, var):
-    if value.ndim == 0:
-        return length.astype(var.type.dtype)
-    parts = [length if v == n_rows else pt.constant(int(v), dtype="int64") for v in value]
-    return pt.stack(parts).astype(var.type.dtype)
 
 
 def _summed(logps):
@@ -502,12 +479,8 @@ def possible_points(model, layout, point, rng, n_points: int) -> list[np.ndarray
     return xs
 
 
-class _Check(NamedTuple):
-    """Log-likelihoods of some rows at a point, by the model's own graph."""
-
-    x: np.ndarray
-    idx: np.ndarray
-    values: np.ndarray
+#: A point, some rows, and their log-likelihoods by the model's own graph.
+type _Check = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
@@ -520,7 +493,7 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
         possible |= bool(np.isfinite(full).any())
         for m in (1, 2, 50, 200):
             idx = rng.integers(0, n_rows, size=m)
-            out.append(_Check(x, idx, full[idx]))
+            out.append((x, idx, full[idx]))
     if not possible:
         raise NotRowFactorised(
             f"The log-likelihood of {name} is not finite in any row near the initial point. Clean or "
@@ -536,13 +509,13 @@ def _compare(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> None:
             if isinstance(v, Constant) and np.size(v.data) >= rows.n_rows:
                 raise ValueError("data of N entries are used other than row by row")
     for name in rows.row_local:
-        entries = [check.x[rows.layout.slices[name]] for check in checks]
+        entries = [x[rows.layout.slices[name]] for x, _, _ in checks]
         if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
             raise ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
-    values = rows.compile(make)
-    for check in checks:
-        got = values(check.x, check.idx, *rows.arrays)
-        if got.shape != check.idx.shape:
-            raise ValueError(f"{check.idx.size} rows gave a result of shape {got.shape}")
-        if not np.allclose(got, check.values, rtol=1e-9, atol=1e-9, equal_nan=True):
+    compiled = rows.compile(make)
+    for x, idx, values in checks:
+        got = compiled(x, idx, *rows.arrays)
+        if got.shape != idx.shape:
+            raise ValueError(f"{idx.size} rows gave a result of shape {got.shape}")
+        if not np.allclose(got, values, rtol=1e-9, atol=1e-9, equal_nan=True):
             raise ValueError("the value of a row depends on the other rows")

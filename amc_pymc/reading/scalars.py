@@ -23,29 +23,13 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.scalar.basic import ScalarOp
-from pytensor.tensor.basic import (
-    Alloc,
-    ARange,
-    ExtractDiag,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
+from pytensor.tensor import basic, subtensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-    indices_from_subtensor,
-)
 from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
 from amc_pymc.engine import Families, Graph
@@ -96,11 +80,11 @@ class ElementReader:
         families: Families | None = None,
         loops: bool = True,
     ):
-        self.graph = graph
+        self.graph, self.make, self.const = graph, graph.make, graph.const
         self.leaves = dict(leaves)
         self.columns = columns
         self.families, self.loops = families, loops
-        self._negative: dict[int, bool] = {}
+        self.may_be_negative = cache(columns.may_be_negative)
         self._memo: dict[tuple[Variable, Index], int] = {}
 
     # --- elements -------------------------------------------------------------------------------
@@ -140,8 +124,7 @@ class ElementReader:
             source = variable if variable.owner is None else type(variable.owner.op).__name__
             raise NotScalar(f"data choose an element of {source}")
         cases = [
-            self.element(variable, (*index[:axis], self.const(k), *index[axis + 1 :]))
-            for k in range(shape[axis])
+            self.element(variable, _moved(index, axis, self.const(k))) for k in range(shape[axis])
         ]
         out = cases[-1]
         for k in reversed(range(shape[axis] - 1)):
@@ -168,12 +151,6 @@ class ElementReader:
         value = self.columns.alike(node)
         return int(value) if value in range(1, _MOST_TERMS) else None
 
-    def may_be_negative(self, index: int) -> bool:
-        """Whether an index, a node, may be negative."""
-        if index not in self._negative:
-            self._negative[index] = self.columns.may_be_negative(index)
-        return self._negative[index]
-
     def shape(self, variable: Variable) -> tuple[int, ...]:
         """Return the static shape."""
         known = variable.type.shape
@@ -182,14 +159,6 @@ class ElementReader:
         return known
 
     # --- shorthands -----------------------------------------------------------------------------
-
-    def make(self, op: str, *args: int) -> int:
-        """Add an operation."""
-        return self.graph.make(op, *args)
-
-    def const(self, value) -> int:
-        """Add a constant."""
-        return self.graph.const(value)
 
     def broadcast(self, variable: Variable, index: Index) -> int:
         """Return the element of an input of an elementwise operation."""
@@ -206,6 +175,11 @@ class ElementReader:
         """Return all indices of a block."""
         ranges = [[self.const(k) for k in range(n)] for n in sizes]
         return itertools.product(*ranges)
+
+
+def _moved(index: Index, axis: int, entry: int) -> Index:
+    """Return an index with another entry along an axis."""
+    return (*index[:axis], entry, *index[axis + 1 :])
 
 
 def _no_rule(r: ElementReader, node, *_) -> int:
@@ -260,19 +234,17 @@ def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
         return r.fold(name.lower(), args)
     if name in _FORMS:
         return _FORMS[name](r, *args)
+    if name == "Cast" and dtype == "bool":
+        return args[0] if r.graph.nodes[args[0]].kind == "b" else r.make("ne", args[0], r.const(0))
     if name == "Cast":
-        return _cast(r, args[0], dtype)
+        return r.make("float" if dtype.startswith("float") else "int", args[0])
     own = _RENAMED.get(name, name.lower())
     if own not in ARRAY or own == "trigamma":  # the second derivative of which is no operation
         raise NotScalar(f"{name} has no scalar form")
     return r.make(own, *args)
 
 
-def _scaled_log(base: float) -> Callable[..., int]:
-    return lambda r, x: r.make("mul", r.const(1.0 / np.log(base)), r.make("log", x))
-
-
-def _incomplete_gamma(r: ElementReader, name: str, k: int, x: int) -> int:
+def _incomplete_gamma(name: str, r: ElementReader, k: int, x: int) -> int:
     """Add an incomplete Gamma function that is a finite sum, which has all derivatives."""
     shape = r.whole(k)
     if shape == 1 and name == "GammaInc":
@@ -281,7 +253,7 @@ def _incomplete_gamma(r: ElementReader, name: str, k: int, x: int) -> int:
         raise NotScalar(f"{name} has no scalar form")
     term = total = r.const(1.0)
     for j in range(1, shape):
-        term = r.make("div", r.make("mul", term, x), r.const(float(j)))
+        term = r.make("div", r.make("mul", term, x), float(j))
         total = r.make("add", total, term)
     return r.make("mul", r.make("exp", r.make("neg", x)), total)
 
@@ -291,11 +263,11 @@ def _incomplete_beta(r: ElementReader, a: int, b: int, x: int) -> int:
     shape = r.whole(b)
     if shape is None:
         raise NotScalar("BetaInc has no scalar form")
-    rest = r.make("sub", r.const(1.0), x)
+    rest = r.make("sub", 1.0, x)
     term = total = r.const(1.0)
     for j in range(1, shape):
-        rising = r.make("add", a, r.const(float(j - 1)))
-        term = r.make("mul", term, r.make("div", r.make("mul", rising, rest), r.const(float(j))))
+        rising = r.make("add", a, float(j - 1))
+        term = r.make("mul", term, r.make("div", r.make("mul", rising, rest), float(j)))
         total = r.make("add", total, term)
     return r.make("mul", r.make("exp", r.make("mul", a, r.make("log", x))), total)
 
@@ -303,25 +275,17 @@ def _incomplete_beta(r: ElementReader, a: int, b: int, x: int) -> int:
 #: Operations that are several ones of a graph.
 _FORMS: dict[str, Callable[..., int]] = {
     "Sqr": lambda r, x: r.make("mul", x, x),
-    "Reciprocal": lambda r, x: r.make("div", r.const(1.0), x),
+    "Reciprocal": lambda r, x: r.make("div", 1.0, x),
     "Clip": lambda r, x, low, high: r.make("minimum", r.make("maximum", x, low), high),
-    "Log2": _scaled_log(2.0),
-    "Log10": _scaled_log(10.0),
-    "GammaInc": lambda r, k, x: _incomplete_gamma(r, "GammaInc", k, x),
-    "GammaIncC": lambda r, k, x: _incomplete_gamma(r, "GammaIncC", k, x),
-    "BetaInc": lambda r, a, b, x: _incomplete_beta(r, a, b, x),
+    "Log2": lambda r, x: r.make("mul", 1.0 / np.log(2.0), r.make("log", x)),
+    "Log10": lambda r, x: r.make("mul", 1.0 / np.log(10.0), r.make("log", x)),
+    "GammaInc": partial(_incomplete_gamma, "GammaInc"),
+    "GammaIncC": partial(_incomplete_gamma, "GammaIncC"),
+    "BetaInc": _incomplete_beta,
     "LogAddExp": lambda r, *terms: _log_sum_exp(r, terms),
     "Second": lambda r, x, value: value,
     "Identity": lambda r, x: x,
 }
-
-
-def _cast(r: ElementReader, node: int, dtype: str) -> int:
-    if dtype.startswith("float"):
-        return r.make("float", node)
-    if dtype == "bool":
-        return node if r.graph.nodes[node].kind == "b" else r.make("ne", node, r.const(0))
-    return r.make("int", node)
 
 
 @_rule.register(Elemwise)
@@ -339,61 +303,48 @@ def _elemwise(r: ElementReader, node, index: Index) -> int:
     return _scalar(r, op, args, node.outputs[0].type.dtype)
 
 
-@_rule.register(ScalarOp)
-def _scalar_node(r: ElementReader, node, index: Index) -> int:
-    """Read an operation on scalars, as in the indices of slices."""
-    args = [r.element(i) for i in node.inputs]
-    return _scalar(r, node.op, args, node.outputs[0].type.dtype)
-
-
 @_rule.register(DimShuffle)
 def _dimshuffle(r: ElementReader, node, index: Index) -> int:
     """Read an element of a tensor with its axes in another order."""
-    own = [r.const(0)] * node.inputs[0].type.ndim
-    for k, axis in enumerate(node.op.new_order):
-        if axis != "x":
-            own[axis] = index[k]
-    return r.element(node.inputs[0], tuple(own))
-
-
-@_rule.register(
-    TensorFromXTensor | XTensorFromTensor | SpecifyShape | ScalarFromTensor | TensorFromScalar
-)
-def _same_element(r: ElementReader, node, index: Index) -> int:
-    """Read the same element of the input."""
-    return r.element(node.inputs[0], index)
+    (x,), at = node.inputs, dict(zip(node.op.new_order, index))
+    return r.element(x, tuple(at.get(axis, r.const(0)) for axis in range(x.type.ndim)))
 
 
 @_rule.register(CAReduce)
 def _reduce(r: ElementReader, node, index: Index) -> int:
     """Read an element of a sum, product or another reduction."""
     (x,) = node.inputs
-    axes = _axes(node.op.axis, x.type.ndim)
-    own = _open_index(index, axes, x.type.ndim)
+    own = _open_index(node, index)
     name = _name(node.op.scalar_op)
-    if name == "Add" and len(axes) == 1 and _is_product(x.owner):
-        numbers = map(r.const, range(r.shape(x)[axes[0]]))
+    if name == "Add" and own.count(None) == 1 and _is_product(x.owner):
+        numbers = map(r.const, range(r.shape(x)[own.index(None)]))
         at = [tuple(k if i is None else i for i in own) for k in numbers]
         return _sum_of_products(r, *([r.broadcast(f, i) for i in at] for f in x.owner.inputs))
-    terms = _block(r, x, own, axes)
+    terms = _block(r, x, own)
     if name not in _FOLDS or not (terms or name in _EMPTY):
         raise NotScalar(f"a reduction by {name} of {len(terms)} elements has no scalar form")
     return r.fold(name.lower(), terms) if terms else r.const(_EMPTY[name])
 
 
-def _block(r: ElementReader, x, own: Sequence, axes: Sequence[int]) -> list[int]:
+def _block(r: ElementReader, x, own: Sequence[int | None]) -> list[int]:
     """Return the elements of x at an index whose entries are None along some axes."""
     out = []
-    for block in r.over([r.shape(x)[a] for a in axes]):
+    for block in r.over([n for i, n in zip(own, r.shape(x)) if i is None]):
         at = iter(block)
         out.append(r.element(x, tuple(next(at) if i is None else i for i in own)))
     return out
 
 
-def _open_index(index: Index, axes: Sequence[int], ndim: int) -> list[int | None]:
-    """Return an index of an array with None along the axes over which it is reduced."""
-    kept = iter(index)
-    return [None if a in axes else next(kept) for a in range(ndim)]
+def _axes(node) -> set[int]:
+    """Return the axes of its input along which a node computes."""
+    axis, ndim = node.op.axis, node.inputs[0].type.ndim
+    return {int(a) % ndim for a in np.atleast_1d(range(ndim) if axis is None else axis)}
+
+
+def _open_index(node, index: Index) -> list[int | None]:
+    """Return an index of the input of a reduction, with None along the axes over which it is reduced."""
+    axes, kept = _axes(node), iter(index)
+    return [None if a in axes else next(kept) for a in range(node.inputs[0].type.ndim)]
 
 
 def _is_product(node) -> bool:
@@ -463,8 +414,7 @@ def _cumulate(r: ElementReader, node, index: Index) -> int:
         raise NotScalar("a cumulative sum over several axes has no scalar form")
     axis = (node.op.axis or 0) % x.type.ndim
     numbers = [r.const(k) for k in range(r.number(index[axis]) + 1)]
-    before = [r.element(x, (*index[:axis], k, *index[axis + 1 :])) for k in numbers]
-    return r.fold(node.op.mode, before)
+    return r.fold(node.op.mode, [r.element(x, _moved(index, axis, k)) for k in numbers])
 
 
 def _log_sum_exp(r: ElementReader, terms: Sequence[int]) -> int:
@@ -475,37 +425,25 @@ def _log_sum_exp(r: ElementReader, terms: Sequence[int]) -> int:
         return r.make("sub", inside, *shifts)
     top = r.fold("maximum", terms)
     # The result does not depend on the shift, which must be finite to avoid inf - inf.
-    top = r.make("held", r.make("switch", r.make("isinf", top), r.const(0.0), top))
+    top = r.make("held", r.make("switch", r.make("isinf", top), 0.0, top))
     total = r.graph.sum([r.make("exp", r.make("sub", t, top)) for t in terms])
     return r.make("add", r.make("log", total), top)
-
-
-@_rule.register(LogAddExp)
-def _log_add_exp(r: ElementReader, node, index: Index) -> int:
-    """Read an element of the log of a sum of exponentials of inputs."""
-    return _log_sum_exp(r, [r.broadcast(i, index) for i in node.inputs])
 
 
 @_rule.register(Softmax | LogSoftmax)
 def _softmax(r: ElementReader, node, index: Index) -> int:
     """Read an element of a softmax or its logarithm."""
     (x,) = node.inputs
-    axes = _axes(node.op.axis, x.type.ndim)
+    axes = _axes(node)
     own = [None if a in axes else i for a, i in enumerate(index)]
-    out = r.make("sub", r.element(x, index), _log_sum_exp(r, _block(r, x, own, axes)))
+    out = r.make("sub", r.element(x, index), _log_sum_exp(r, _block(r, x, own)))
     return out if isinstance(node.op, LogSoftmax) else r.make("exp", out)
-
-
-def _axes(axis, ndim: int) -> tuple[int, ...]:
-    return tuple(range(ndim)) if axis is None else tuple(int(a) % ndim for a in np.atleast_1d(axis))
 
 
 @_rule.register(LogSumExp)
 def _log_sum_exp_of(r: ElementReader, node, index: Index) -> int:
     """Read an element of the log of a sum of exponentials along axes."""
-    (x,) = node.inputs
-    axes = _axes(node.op.axis, x.type.ndim)
-    return _log_sum_exp(r, _block(r, x, _open_index(index, axes, x.type.ndim), axes))
+    return _log_sum_exp(r, _block(r, node.inputs[0], _open_index(node, index)))
 
 
 # --- indexing, shapes --------------------------------------------------------------------------------
@@ -513,18 +451,8 @@ def _log_sum_exp_of(r: ElementReader, node, index: Index) -> int:
 
 def _slice(r: ElementReader, at: slice) -> slice:
     """Return a slice of constants with their numbers."""
-
-    def value(part):
-        if part is None or isinstance(part, int):
-            return part
-        return r.number(r.element(part))
-
-    return slice(value(at.start), value(at.stop), value(at.step))
-
-
-def _stepped(r: ElementReader, i: int, start: int, step: int) -> int:
-    moved = i if step == 1 else r.make("mul", i, r.const(step))
-    return moved if start == 0 else r.make("add", moved, r.const(start))
+    ends = at.start, at.stop, at.step
+    return slice(*(p if isinstance(p, int | None) else r.number(r.element(p)) for p in ends))
 
 
 def _inside(r: ElementReader, i: int, length: int) -> int:
@@ -534,16 +462,16 @@ def _inside(r: ElementReader, i: int, length: int) -> int:
         return r.const(int(number) + length if number < 0 else int(number))
     if not r.may_be_negative(i):
         return i
-    return r.make("switch", r.make("lt", i, r.const(0)), _stepped(r, i, length, 1), i)
+    return r.make("switch", r.make("lt", i, r.const(0)), r.make("add", i, r.const(length)), i)
 
 
 def _parts(node, x: Variable, rest: Sequence[Variable]) -> list:
     """Return what a node selects along each axis of x: a slice, a number or an array."""
-    parts = list(indices_from_subtensor(rest, node.op.idx_list))
+    parts = list(subtensor.indices_from_subtensor(rest, node.op.idx_list))
     return parts + [slice(None)] * (x.type.ndim - len(parts))
 
 
-@_rule.register(Subtensor | AdvancedSubtensor)
+@_rule.register(subtensor.Subtensor | subtensor.AdvancedSubtensor)
 def _subtensor(r: ElementReader, node, index: Index) -> int:
     """Read an element of ``x[i, j, :]`` by NumPy's rules."""
     x, *rest = node.inputs
@@ -561,13 +489,14 @@ def _subtensor(r: ElementReader, node, index: Index) -> int:
         length = r.shape(x)[axis]
         if isinstance(part, slice):
             chosen = range(length)[_slice(r, part)]
-            own.append(_stepped(r, next(kept), chosen.start, chosen.step))
+            steps = r.make("mul", next(kept), r.const(chosen.step))
+            own.append(r.make("add", steps, r.const(chosen.start)))
         else:
             own.append(_inside(r, r.broadcast(part, at), length))
     return r.element(x, tuple(own))
 
 
-@_rule.register(IncSubtensor | AdvancedIncSubtensor)
+@_rule.register(subtensor.IncSubtensor | subtensor.AdvancedIncSubtensor)
 def _set_subtensor(r: ElementReader, node, index: Index) -> int:
     """Read an element of an array of which a part was set or incremented."""
     x, y, *rest = node.inputs
@@ -603,13 +532,9 @@ def _reshape(r: ElementReader, node, index: Index) -> int:
     """Read an element of a reshaped tensor."""
     (x, _), (out,) = node.inputs, node.outputs
     old, new = r.shape(x), r.shape(out)
-    wide_old = [a for a, n in enumerate(old) if n != 1]
-    wide_new = [a for a, n in enumerate(new) if n != 1]
-    if [old[a] for a in wide_old] == [new[a] for a in wide_new]:
-        own = [r.const(0)] * len(old)
-        for a, b in zip(wide_old, wide_new):
-            own[a] = index[b]
-        return r.element(x, tuple(own))
+    if [n for n in old if n != 1] == [n for n in new if n != 1]:
+        wide = (i for i, n in zip(index, new) if n != 1)
+        return r.element(x, tuple(r.const(0) if n == 1 else next(wide) for n in old))
     flat, own = flat_position(r.graph, index, new), []
     for n in reversed(old):
         own.append(r.make("mod", flat, r.const(n)) if n > 1 else r.const(0))
@@ -617,7 +542,7 @@ def _reshape(r: ElementReader, node, index: Index) -> int:
     return r.element(x, tuple(reversed(own)))
 
 
-@_rule.register(Join)
+@_rule.register(basic.Join)
 def _join(r: ElementReader, node, index: Index) -> int:
     """Read an element of joined tensors."""
     axis = node.op.axis % len(index)
@@ -627,14 +552,14 @@ def _join(r: ElementReader, node, index: Index) -> int:
     if number is not None:
         k = int(np.searchsorted(ends, number, side="right"))
         own = r.const(int(number - ends[k] + sizes[k]))
-        return r.element(node.inputs[k], (*index[:axis], own, *index[axis + 1 :]))
+        return r.element(node.inputs[k], _moved(index, axis, own))
     out = None
     for part, size, end in reversed(list(zip(node.inputs, sizes, ends))):
         if size == 0:
             continue
         own = r.make("sub", index[axis], r.const(int(end - size)))
         own = r.make("minimum", r.make("maximum", own, r.const(0)), r.const(size - 1))
-        here = r.element(part, (*index[:axis], own, *index[axis + 1 :]))
+        here = r.element(part, _moved(index, axis, own))
         before = r.make("lt", index[axis], r.const(int(end)))
         out = here if out is None else r.make("switch", before, here, out)
     if out is None:
@@ -642,48 +567,28 @@ def _join(r: ElementReader, node, index: Index) -> int:
     return out
 
 
-@_rule.register(Split)
+@_rule.register(basic.Split)
 def _split(r: ElementReader, node, index: Index, which: int) -> int:
     """Read an element of one part of a split tensor."""
     axis = node.op.axis
-    sizes = [r.number(r.element(node.inputs[1], (r.const(k),))) for k in range(which)]
-    own = r.make("add", index[axis], r.const(int(sum(sizes))))
-    return r.element(node.inputs[0], (*index[:axis], own, *index[axis + 1 :]))
+    start = sum(r.number(r.element(node.inputs[1], (r.const(k),))) for k in range(which))
+    own = r.make("add", index[axis], r.const(start))
+    return r.element(node.inputs[0], _moved(index, axis, own))
 
 
-@_rule.register(MakeVector)
-def _make_vector(r: ElementReader, node, index: Index) -> int:
-    """Read an element of a vector of scalars."""
-    return r.element(node.inputs[r.number(index[0])])
-
-
-@_rule.register(Alloc)
-def _alloc(r: ElementReader, node, index: Index) -> int:
-    """Read an element of a tensor filled with a value."""
-    return r.broadcast(node.inputs[0], index)
-
-
-@_rule.register(Shape)
-def _shape_vector(r: ElementReader, node, index: Index) -> int:
-    """Return an entry of a shape."""
-    return r.const(r.shape(node.inputs[0])[r.number(index[0])])
-
-
-@_rule.register(ARange)
+@_rule.register(basic.ARange)
 def _arange(r: ElementReader, node, index: Index) -> int:
     """Read an element of a range."""
     start, _, step = (r.element(i) for i in node.inputs)
     return r.make("add", start, r.make("mul", step, index[0]))
 
 
-@_rule.register(ExtractDiag)
+@_rule.register(basic.ExtractDiag)
 def _diagonal(r: ElementReader, node, index: Index) -> int:
     """Read an element of a diagonal."""
-    op = node.op
-    (x,) = node.inputs
+    op, (x,), own = node.op, node.inputs, list(index[:-1])
     if op.offset != 0:
         raise NotScalar("a diagonal off the main one has no scalar form")
-    own = list(index[:-1])
     for axis in sorted((op.axis1 % x.type.ndim, op.axis2 % x.type.ndim)):
         own.insert(axis, index[-1])
     return r.element(x, tuple(own))
@@ -742,7 +647,29 @@ def _solve_triangular(r: ElementReader, node, index: Index) -> int:
 @_rule.register(CheckParameterValue)
 def _check(r: ElementReader, node, index: Index) -> int:
     """Read a value that is -inf where a condition on its parameters fails."""
-    value, *conditions = node.inputs
-    out = r.element(value, index)
-    holds = r.fold("and", [r.const(True), *(r.element(c) for c in conditions)])
-    return r.make("switch", holds, out, r.const(-np.inf))
+    out, *conditions = r.element(node.inputs[0], index), *map(r.element, node.inputs[1:])
+    return r.make("switch", r.fold("and", [r.const(True), *conditions]), out, -np.inf)
+
+
+# --- rules of one expression ----------------------------------------------------------------------
+
+
+def _same_element(r: ElementReader, node, index: Index) -> int:
+    return r.element(node.inputs[0], index)
+
+
+def _of_scalars(r: ElementReader, node, index: Index) -> int:
+    """Read an operation on scalars, as in the indices of slices."""
+    return _scalar(r, node.op, list(map(r.element, node.inputs)), node.outputs[0].type.dtype)
+
+
+for kind, rule in {
+    TensorFromXTensor | XTensorFromTensor | SpecifyShape: _same_element,
+    basic.ScalarFromTensor | basic.TensorFromScalar: _same_element,
+    ScalarOp: _of_scalars,
+    LogAddExp: lambda r, node, index: _log_sum_exp(r, [r.broadcast(i, index) for i in node.inputs]),
+    basic.Alloc: lambda r, node, index: r.broadcast(node.inputs[0], index),
+    basic.MakeVector: lambda r, node, index: r.element(node.inputs[r.number(index[0])]),
+    Shape: lambda r, node, index: r.const(r.shape(node.inputs[0])[r.number(index[0])]),
+}.items():
+    _rule.register(kind, rule)

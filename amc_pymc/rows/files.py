@@ -63,23 +63,20 @@ class Draft:
             If there is not enough space on the disk.
         """
         self.shape, self.dtype = shape, dtype
-        if self._folder is not None:
-            self._reserve(math.prod(shape) * dtype.itemsize)
+        if self._folder is not None and hasattr(os, "posix_fallocate"):
+            n_bytes = math.prod(shape) * dtype.itemsize
+            try:
+                os.posix_fallocate(self.file.fileno(), 0, n_bytes)
+            except OSError as error:
+                raise OSError(
+                    f"rows: there is no room for {n_bytes / 2**20:,.0f} MiB: {error}. Pass "
+                    "amc_pymc.Rows(folder=) on another disk."
+                ) from error
         mapped = np.memmap(self.file, dtype, "r+", shape=shape)
         fill(np.asarray(mapped))
         mapped.flush()
         self.file.seek(0, os.SEEK_END)
         self.file.write(os.urandom(_IDENTITY))
-
-    def _reserve(self, n_bytes: int) -> None:
-        try:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self.file.fileno(), 0, n_bytes)
-        except OSError as error:
-            raise OSError(
-                f"rows: there is no room for {n_bytes / 2**20:,.0f} MiB: {error}. Pass "
-                "amc_pymc.Rows(folder=) on another disk."
-            ) from error
 
     def discard(self) -> None:
         """Close the file and remove it."""

@@ -52,8 +52,24 @@ class ArraySource(Source):
     """Arrays (N, ...) by the name of the ``pm.Data`` whose rows they hold."""
 
     def __init__(self, arrays: Mapping[str, Any]):
-        self._arrays = arrays
-        self.n_rows = int(next(iter(arrays.values())).shape[0])
+        arrays = {n: np.asarray(a) if isinstance(a, list | tuple) else a for n, a in arrays.items()}
+        for name, array in arrays.items():
+            if not getattr(array, "shape", ()) or not hasattr(array, "dtype"):
+                raise TypeError(
+                    f"rows[{name!r}] must be an array of NumPy, Zarr or Dask with rows along its first "
+                    f"axis, got {type(array).__name__}"
+                )
+            if isinstance(array, np.ma.MaskedArray):
+                raise TypeError(f"rows[{name!r}] must not be a masked array: drop missing rows")
+            if np.isnan(array.shape).any():
+                raise ValueError(
+                    f"rows[{name!r}] is a Dask array of unknown shape {array.shape}; call its "
+                    "compute_chunk_sizes() first"
+                )
+        lengths = {name: int(a.shape[0]) for name, a in arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"rows must have one length, got {lengths}")
+        self._arrays, self.n_rows = arrays, next(iter(lengths.values()))
         self.shapes = {n: a.shape[1:] for n, a in arrays.items()}
         self.dtypes = {n: np.dtype(a.dtype) for n, a in arrays.items()}
         self.labels = {n: [] for n in arrays}
@@ -298,7 +314,15 @@ def open_source(rows: Rows, wanted: Sequence[Placeholder]) -> Source:
     ImportError
         If the library that reads the source is not installed.
     """
-    source = _source(rows, [w.name for w in wanted])
+    given, names = rows.source, [w.name for w in wanted]
+    source: Source
+    if isinstance(given, Mapping):
+        _check_names("rows", given, names)
+        source = ArraySource({name: given[name] for name in names})
+    elif isinstance(given, str | os.PathLike):
+        source = ParquetSource(Path(given), _columns(rows.columns, names))
+    else:
+        source = DaskTable(given, _columns(rows.columns, names))
     if source.n_rows < 2:
         raise ValueError(f"rows must have at least two rows, got {source.n_rows}")
     for name, expected, _ in wanted:
@@ -310,39 +334,6 @@ def open_source(rows: Rows, wanted: Sequence[Placeholder]) -> Source:
         if dtype.kind not in "fiub":
             raise TypeError(f"rows: {name!r} must hold numbers, got {dtype}")
     return source
-
-
-def _source(rows: Rows, names: Sequence[str]) -> Source:
-    given = rows.source
-    if isinstance(given, Mapping):
-        _check_names("rows", given, names)
-        return _arrays({name: given[name] for name in names})
-    columns = _columns(rows.columns, names)
-    if isinstance(given, str | os.PathLike):
-        return ParquetSource(Path(given), columns)
-    return DaskTable(given, columns)
-
-
-def _arrays(arrays: Mapping[str, Any]) -> Source:
-    """Return arrays as a source, or raise an error."""
-    arrays = {n: np.asarray(a) if isinstance(a, list | tuple) else a for n, a in arrays.items()}
-    for name, array in arrays.items():
-        if not getattr(array, "shape", ()) or not hasattr(array, "dtype"):
-            raise TypeError(
-                f"rows[{name!r}] must be an array of NumPy, Zarr or Dask with rows along its first "
-                f"axis, got {type(array).__name__}"
-            )
-        if isinstance(array, np.ma.MaskedArray):
-            raise TypeError(f"rows[{name!r}] must not be a masked array: drop missing rows")
-        if np.isnan(array.shape).any():
-            raise ValueError(
-                f"rows[{name!r}] is a Dask array of unknown shape {array.shape}; call its "
-                "compute_chunk_sizes() first"
-            )
-    lengths = {name: int(a.shape[0]) for name, a in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"rows must have one length, got {lengths}")
-    return ArraySource(arrays)
 
 
 def _columns(columns: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, str | list[str]]:

@@ -7,9 +7,9 @@ import math
 import tempfile
 import time
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -38,30 +38,6 @@ class Packing(Protocol):
 
     def pack(self, chunk: dict[str, np.ndarray], first: int) -> np.ndarray:
         """Return the columns (m, C) of a chunk whose first row has the number ``first``."""
-
-
-def chunk_rows(memory: int, packing: Packing) -> int:
-    """Return the number of rows packed at once with ``memory`` bytes."""
-    shapes = [p.shape for p in packing.placeholders]
-    wide = 8 * packing.n_columns + sum(8 * int(np.prod(s, dtype=int)) for s in shapes)
-    return int(np.clip(memory // (_SHARE * wide), 16, _MOST))
-
-
-def packed_rows(
-    packing: Packing, labels: Mapping[str, Sequence[str]], chunk: Mapping[str, Any], first: int
-) -> np.ndarray:
-    """Return the columns (m, C) of a chunk of the source.
-
-    ``first`` is the number of its first row in the source, ``labels`` name columns of tables.
-
-    Raises
-    ------
-    ValueError
-        If rows are not finite or do not fit the type of the placeholder; the message names the
-        first such row.
-    """
-    own = {p.name: _placed(chunk[p.name], p, labels[p.name], first) for p in packing.placeholders}
-    return packing.pack(own, first)
 
 
 def _placed(
@@ -112,7 +88,7 @@ def stored_rows(
     Raises
     ------
     ValueError
-        If rows are not finite.
+        If rows are not finite or do not fit the type of their placeholder; the message names the first such row.
     OSError
         If there is not enough space on the disk.
     """
@@ -141,10 +117,17 @@ def _fill(
     stored: np.ndarray, rows: Rows, source: Source, packing: Packing, progressbar: bool
 ) -> None:
     """Write the packed rows of a source to the store (N, C)."""
-    first = 0
+    first, placeholders = 0, packing.placeholders
+    widths = (int(np.prod(p.shape, dtype=int)) for p in placeholders)
+    wide = 8 * (packing.n_columns + sum(widths))  # bytes of a row
+    size = int(np.clip(rows.memory // (_SHARE * wide), 16, _MOST))
     with progress("Writing rows to a store", source.n_rows, enabled=progressbar) as bar:
-        for chunk in source.chunks(chunk_rows(rows.memory, packing)):
-            packed = packed_rows(packing, source.labels, chunk, first)
+        for chunk in source.chunks(size):
+            own = {
+                p.name: _placed(chunk[p.name], p, source.labels[p.name], first)
+                for p in placeholders
+            }
+            packed = packing.pack(own, first)
             if first + len(packed) > source.n_rows:
                 raise _changed()
             stored[first : first + len(packed)] = packed

@@ -6,11 +6,12 @@ import logging
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
 
+from pymc import Model
 from pymc.logprob.utils import ParameterValueError
 from pytensor.graph.traversal import ancestors
 
@@ -20,12 +21,7 @@ from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.particles.densities import ParticleDensities
 from amc_pymc.reading.rows import NotRowFactorised
 from amc_pymc.reading.scalars import NotScalar
-from amc_pymc.steps.grouping import grouped_by
-from amc_pymc.steps.racing_step import named_vars
-
-if TYPE_CHECKING:
-    from pymc import Model
-
+from amc_pymc.steps.settings import grouped_by, named_vars
 
 _log = logging.getLogger("amc_pymc")
 
@@ -87,13 +83,12 @@ def chosen_effects(model: Model, marginalize: Marginalize) -> LocalEffects | Non
             "nothing to integrate over."
         )
     factor = grouped_by(wanted, find_factors(model, observed), model, "marginalize")
-    found = LocalEffects(factor, observed, True)
     if len(factor.names) == len(model.free_RVs):
         raise ValueError(
             f"marginalize names {factor.label}, and the model has no other free variable: nothing is left to "
             "estimate. Leave marginalize=None."
         )
-    return found
+    return LocalEffects(factor, observed, True)
 
 
 def _names(marginalize: Any) -> list[str]:
@@ -135,9 +130,11 @@ def _largest(model: Model) -> LocalEffects | None:
             _log.debug("No local effects of %s: %s", ", ".join(observed), error)
             continue
         for factor in factors:
-            effects = LocalEffects(factor, observed, False)
-            if _worthwhile(effects, model):
-                found[factor.names] = effects
+            many = factor.n_levels * factor.n_effects >= _MANY
+            if factor.reason or not many or len(factor.names) == len(model.free_RVs):
+                continue
+            if set(observed) == set(_dependents(model, factor.variables)):  # no others read them
+                found[factor.names] = LocalEffects(factor, observed, False)
     if not found:
         return None
     best = max(found.values(), key=lambda e: e.factor.n_levels * e.factor.n_effects)
@@ -146,15 +143,6 @@ def _largest(model: Model) -> LocalEffects | None:
         best.factor.label, f"{best.factor.n_levels:,}",
     )  # fmt: skip
     return best
-
-
-def _worthwhile(effects: LocalEffects, model: Model) -> bool:
-    """Whether effects can be integrated out, are many, and neither all variables nor read by other observed ones."""
-    factor = effects.factor
-    many = factor.n_levels * factor.n_effects >= _MANY
-    if factor.reason or not many or len(factor.names) == len(model.free_RVs):
-        return False
-    return set(effects.observed_vars) == set(_dependents(model, factor.variables))
 
 
 def _integrates(densities: Any) -> bool:

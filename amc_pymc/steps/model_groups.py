@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
 
-from amc_pymc.reading.graphs import interpreted_mode
+from pymc import Model
 
-if TYPE_CHECKING:
-    from pymc import Model
+from amc_pymc.reading.graphs import interpreted_mode
 
 
 def natural_values(model: Model) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:

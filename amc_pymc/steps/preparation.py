@@ -21,28 +21,27 @@ from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.engine.row_kernels import row_bounds
 from amc_pymc.flags import flag
 from amc_pymc.progress import progress
+from amc_pymc.reading import extract_rows
 from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
 from amc_pymc.reading.factors import Factor, element_states
+from amc_pymc.reading.graphs import WithoutCaches, interpreted_function, log_density
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
+from amc_pymc.reading.groups import take_groups
 from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.rows import possible_points
+from amc_pymc.reading.packed_rows import RowPacking
+from amc_pymc.reading.rows import choose_observed, possible_points
 from amc_pymc.rng import as_generator
-from amc_pymc.rows import InMemory
-from amc_pymc.steps.model_densities import (
-    SEED,
-    checked_densities,
-    grouped_densities,
-    stored_densities,
-)
-from amc_pymc.steps.settings import Options
+from amc_pymc.rows import InMemory, open_source, stored_rows
+from amc_pymc.steps.settings import Options, chosen_factor
 from amc_pymc.tall.mode import likelihood_mode, posterior_mode
 from amc_pymc.tall.racing.rules import AutoRace, ExactRace
 from amc_pymc.tall.samplers.compiled import unit_changes
 from amc_pymc.tall.samplers.preparation import (
-    Forecast,
     Preparation,
     expected_acceptance,
+    fit_surface,
+    gaussian_surface,
     log_weights,
     probe_moves,
     with_forecast,
@@ -51,14 +50,16 @@ from amc_pymc.tall.samplers.raced import (
     GaussianFit,
     NoProxy,
     Raced,
+    RacedModel,
     fit_gaussian,
     gaussian_factor,
     surrogate_at,
 )
-from amc_pymc.tall.samplers.surface import fit_surface, gaussian_surface
 from amc_pymc.tall.split import NoSurface
 from amc_pymc.tall.thinning import Thinning, fit_thinning
 
+#: Seed of subsamples, probes, and points at which packed rows are checked; independent of the user's seed.
+_SEED = 20161
 _log = logging.getLogger("amc_pymc")
 #: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too:
 #: it had 0.85 for an ARCH model of order 5, where the expansion in coefficients had 0.
@@ -106,14 +107,14 @@ def prepare(
     *,
     point: dict[str, np.ndarray],
     fit: bool = True,
-    factor: Factor | None = None,
 ) -> Preparation:
     """Decompose the model, check that its parts add up, and fit the control variate.
 
-    ``fit=False`` omits the Gaussian approximation of the posterior, which proposals need;
-    ``factor`` is integrated out.
+    The factor of :func:`chosen_factor` is integrated out. ``fit=False`` omits the Gaussian approximation of the
+    posterior, which proposals need.
     """
-    stored, begin = None, time.perf_counter()
+    stored, factor = None, chosen_factor(model, active_names, options)
+    begin = time.perf_counter()
     if options.rows is not None:  # writing a store has its own progress bar
         continuous = [v.name for v in model.value_vars if v.dtype.startswith("float")]
         names = [n for n in active_names if n in continuous] or active_names
@@ -133,16 +134,14 @@ def prepare(
 def surface_alone(
     model: Model, point: dict[str, np.ndarray], progressbar: bool
 ) -> Preparation | None:
-    """Fit prior times surrogate to a model's rows, without moves or decisions; None if there is none."""
+    """Fit prior times surrogate to a model's rows, without moves or decisions.
+
+    None or ``NoProxy`` if there is none.
+    """
     options, names = Options(progressbar=progressbar), [v.name for v in model.value_vars]
     with stages(_TAKING_APART, progressbar) as say:
         densities = checked_densities(model, options, point)
-        preparing = _Preparing(model, names, options, True, densities, point, say)
-        try:
-            return preparing.with_surface()
-        except NoProxy as reason:
-            _log.debug("Prior times surrogate is not used: %s", reason)
-            return None
+        return _Preparing(model, names, options, True, densities, point, say).with_surface()
 
 
 @contextlib.contextmanager
@@ -197,6 +196,124 @@ def _densities(
     return checked_densities(model, options, point)
 
 
+def checked_densities(
+    model: Model, options: Options, point: dict[str, np.ndarray]
+) -> ModelDensities:
+    """Decompose the model, and check at a point that its densities add up."""
+    densities = plain_densities(model, options, point)
+    check_densities(model, densities, point)
+    return densities
+
+
+def check_densities(model: Model, densities: ModelDensities, point: dict[str, np.ndarray]) -> None:
+    """Raise an error if rows are not finite at a point, or densities do not add up."""
+    start = densities.layout.ravel(point)
+    check_rows_finite(densities, start, "the initial point")
+    got = densities.all_values(start).sum() + densities.rest_value_and_gradient(start)[0]
+    terms = [*model.basic_RVs, *model.potentials]
+    _check_sum(model, densities.layout.unravel(start), float(got), terms)
+
+
+def grouped_densities(
+    model: Model,
+    factor: Factor,
+    observed_vars: Sequence[Any] | None,
+    point: dict[str, np.ndarray],
+) -> GroupedModel:
+    """Decompose the model with the local effects of a factor integrated out, and check it."""
+    groups = take_groups(model, factor, observed_vars)
+    local = [v for v in model.value_vars if v.name in groups.factor.names]
+    kept = [v for v in model.value_vars if v not in local]
+    terms = [model.values_to_rvs[v] for v in local]
+    terms += [v for v in model.basic_RVs if v.name in groups.observed_vars]
+    others = [v for v in [*model.basic_RVs, *model.potentials] if v not in set(terms)]
+    densities = GroupedModel(groups, log_density(model, others), kept)
+    start = densities.ravel(point)
+    got = densities.complete(start, densities.effects(point))
+    got += densities.rest_value_and_gradient(start)[0] - groups.centring.log_jacobian(start)
+    _check_sum(model, point, got, [*terms, *others])
+    check_rows_finite(densities, start, "the initial point")
+    return densities
+
+
+def plain_densities(model: Model, options: Options, point: dict[str, np.ndarray]) -> ModelDensities:
+    """Decompose the model into densities of rows and the rest."""
+    observed = choose_observed(model, options.observed_vars)
+    layout = FlatLayout.from_model(model, point)
+    factors = [*model.basic_RVs, *model.potentials]
+    rest = log_density(model, [v for v in factors if v not in observed])
+    rows = extract_rows(model, observed)
+    # Rows that depend on nothing are expanded in all variables: they are their control variates then.
+    read = rows.value_vars or layout.names
+    expand = layout.indices([n for n in read if layout.is_continuous(n)])
+    return ModelDensities(rows, rest, model.value_vars, expand=expand)
+
+
+def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:
+    """Raise a ValueError that names rows whose log-likelihood is not finite."""
+    if densities.all_finite(x):
+        return
+    unit, number, first = densities.unit, 0, 0
+    shown: list[str] = []
+    for values in densities.value_chunks(x):
+        found = np.flatnonzero(~np.isfinite(values))
+        shown += [f"{unit} {first + n}: {values[n]}" for n in found[: 5 - len(shown)]]
+        number, first = number + found.size, first + values.size
+    raise ValueError(
+        f"The log-likelihood of {', '.join(densities.observed_vars)} is not finite at {where} in {number} "
+        f"of {first} {unit}s ({', '.join(shown)}{', ...' if number > 5 else ''}). Clean these {unit}s or "
+        "start where they are possible."
+    )
+
+
+def _check_sum(
+    model: Model, point: dict[str, np.ndarray], got: float, terms: Sequence[Any]
+) -> None:
+    """Check a value against the model's log density of some terms."""
+    whole = log_density(model, terms)
+    fn = interpreted_function(model.value_vars, whole)
+    expected = float(fn(*(point[v.name] for v in model.value_vars)))
+    if np.isfinite(expected) and abs(got - expected) <= 1e-8 * max(1.0, abs(expected)):
+        return
+    if not np.isfinite(expected):
+        raise ValueError(f"The model's logp is {expected} at the initial point; start elsewhere")
+    raise ValueError(
+        f"The rows and the rest add up to a log density of {got}, the model says {expected}. "
+        "Please report this model as a bug of amc_pymc."
+    )
+
+
+def stored_densities(
+    model: Model, active_names: Sequence[str], options: Options, point: dict[str, np.ndarray]
+) -> ModelDensities:
+    """Return the densities of the rows of ``options.rows``, for a step that moves some variables.
+
+    The model is decomposed and checked on its placeholders. Each chunk of the source is checked
+    against the model's graph while it is packed. The data of the model are not changed.
+
+    Raises
+    ------
+    ValueError, TypeError, OSError, ImportError
+        As for :func:`amc_pymc.rows.stored_rows` and :class:`RowPacking`.
+    """
+    rows = options.rows
+    assert rows is not None
+    plain = plain_densities(model, options, point)
+    left = [n for n in plain.layout.names_at(plain.reads) if n not in active_names]
+    if left:
+        raise ValueError(
+            f"vars leaves out {', '.join(left)}, on which rows depend: with rows=, other steps would see "
+            "the placeholders only. Let this step sample all variables that rows read: RacingMetropolis "
+            "continuous ones, RacingGibbs discrete ones, and sum others out."
+        )
+    _, around = possible_points(model, plain.layout, dict(point), as_generator(_SEED), 2)
+    packing = RowPacking(model, plain.rows, plain.ravel(point), around, *plain.rest_graph)
+    source = open_source(rows, packing.placeholders)
+    check_densities(model, plain.of_packed(packing.placeholder_rows()), point)
+    store = stored_rows(rows, source, packing, progressbar=options.progressbar)
+    return plain.of_packed(packing.packed(store))
+
+
 # --- control variate and moves --------------------------------------------------------------------
 
 
@@ -213,7 +330,9 @@ class _Preparing:
         self.rows = densities if densities.factor is None else None
         self.active = moved_coordinates(self.layout, active_names)
         self.continuous = moved_coordinates(self.layout, self.layout.names)
-        self.rng = as_generator(SEED)
+        self.rng = as_generator(_SEED)
+        #: Number of units on which the mode search starts.
+        self.subsample = max(1, _SUBSAMPLE * densities.n_units // densities.n_rows)
         start = densities.ravel(point)
         self.bare = Preparation(densities, densities, start)
         if self.rows is not None:
@@ -227,11 +346,12 @@ class _Preparing:
         if found is None:
             return self.finished(self.with_taylor())
         found = self.finished(found)
-        if found.cut is None or found.kinked or _acceptance(found) > _POOR:
+        if found.cut is None or found.kinked or found.forecast.acceptance > _POOR:
             return found  # there is no other expansion, or it is as good
-        self.rng = as_generator(SEED)
+        self.rng = as_generator(_SEED)
         with contextlib.suppress(NoProxy):
-            return max(found, self.finished(self.with_taylor()), key=_acceptance)
+            other = self.finished(self.with_taylor())
+            return max(found, other, key=lambda each: each.forecast.acceptance)
         return found
 
     def without_proxy(self, reason: str) -> Preparation:
@@ -258,10 +378,6 @@ class _Preparing:
         spent = self.densities.rows_evaluated + raced.rows_evaluated
         return replace(prepared, rows_spent=spent)
 
-    def subsample(self) -> int:
-        """Return the number of units on which the mode search starts."""
-        return max(1, _SUBSAMPLE * self.densities.n_units // self.densities.n_rows)
-
     def refuse_many(self, number: int, advice: str = "") -> None:
         """Raise ``NoProxy`` if the rows depend on many coordinates."""
         if number > _MOST_COORDINATES:
@@ -283,26 +399,16 @@ class _Preparing:
             return None
         self.refuse_many(bare.raced.expand.size)
         blocks = [np.r_[s] for n, s in layout.slices.items() if layout.is_continuous(n)]
+        own = ((v, states) for v, states in self._states() if v in self.names)
+        binary = [v for v, states in own if all(np.array_equal(k, [0, 1]) for k in states)]
         self.say("Searching the mode")
         try:
-            surrogate, gaussian, surface, flags, kinked = fit_surface(
-                model, bare.raced, bare.eta, parts, blocks, self._binary(), bare.start,
-                self.subsample(), self.rng,
-            )  # fmt: skip
+            return fit_surface(
+                bare, parts, blocks, layout.indices(binary), self.subsample, self.rng
+            )
         except NoSurface as reason:
             _log.debug("Prior times surrogate is not used: %s", reason)
             return None
-        return replace(
-            bare, surrogate=surrogate, fit=gaussian, surface=surface, kinked=kinked,
-            forecast_flags=flags,
-        )  # fmt: skip
-
-    def _binary(self) -> np.ndarray:
-        """Return the coordinates of sampled variables that are 0 or 1."""
-        own = ((v, states) for v, states in self._states() if v in self.names)
-        return self.layout.indices(
-            [v for v, states in own if all(np.array_equal(k, [0, 1]) for k in states)]
-        )
 
     def _states(self) -> Iterator[tuple[str, list[np.ndarray]]]:
         """Yield the discrete variables that have bounds, and the states of their elements."""
@@ -321,7 +427,7 @@ class _Preparing:
         x, precision, flags = bare.start, None, bare.forecast_flags
         self.say("Searching the mode")
         if self.wanted or smooth:
-            mode, flags = posterior_mode(densities, x, self.continuous, self.subsample(), self.rng)
+            mode, flags = posterior_mode(densities, x, self.continuous, self.subsample, self.rng)
             x, precision = mode.x, mode.precision
         centre = x
         if not smooth:
@@ -392,10 +498,6 @@ class _Preparing:
 # --- what follows from a fit ----------------------------------------------------------------------
 
 
-def _acceptance(prepared: Preparation) -> float:
-    return cast(Forecast, prepared.forecast).acceptance
-
-
 def _with_weights(prepared: Preparation) -> Preparation:
     """Measure the acceptance rate at many draws if a few probes say that moves are rejected.
 
@@ -403,7 +505,6 @@ def _with_weights(prepared: Preparation) -> Preparation:
     deviation of log weights predicts effective draws better than the Pareto k of the weights.
     """
     forecast, n_rows, surface = prepared.forecast, prepared.densities.n_rows, prepared.surface
-    assert forecast is not None
     if surface is None or forecast.acceptance > _FITS_WELL:
         return prepared
     number = int(np.clip(_WEIGHT_ROWS / n_rows, _FEWEST_WEIGHTS, _MOST_WEIGHTS))
@@ -415,7 +516,7 @@ def _with_weights(prepared: Preparation) -> Preparation:
     flags = prepared.flags
     if acceptance < _HOPELESS and not told:
         flags += (flag("poor_expansion", acceptance=acceptance),)
-    if acceptance <= _FITS_WELL and surface.gaussian.size <= _MOST_WITH_TAILS:
+    if acceptance <= _FITS_WELL and np.sum(surface.surface.inner >= 0) <= _MOST_WITH_TAILS:
         surface = replace(surface, freedom=_FREEDOM)
     forecast = forecast._replace(acceptance=acceptance)
     return replace(prepared, surface=surface, forecast=forecast, flags=flags)
@@ -425,24 +526,20 @@ def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     """Choose the nodes of the quadrature, and expand groups with these."""
     fit, surrogate = prepared.fit, prepared.surrogate
     assert fit is not None and surrogate is not None
-    error = choose_nodes(model, _node_points(fit, model.layout), as_generator(SEED))
+    # The mode and points around it, which do not depend on the order of the variables.
+    at, labels = fit.coordinates, model.layout.labels()
+    values, vectors = linalg.eigh(fit.precision[np.ix_(at, at)])
+    root = (vectors / np.sqrt(values)) @ vectors.T  # symmetric, to treat all coordinates alike
+    points = np.tile(fit.mean, (_NODE_POINTS + 1, 1))
+    for k, label in enumerate(labels[c] for c in at):
+        z = as_generator([_SEED, *label.encode()]).standard_normal(_NODE_POINTS)
+        points[1:, at] += _NODE_WIDTH * z[:, None] * root[k]
+    error = choose_nodes(model, list(points), as_generator(_SEED))
     surrogate = surrogate_at(model, surrogate.centre) or surrogate
     flags = prepared.forecast_flags
     if error >= TOLERANCE:
         flags += (flag("quadrature_varies", error=error),)
     return replace(prepared, surrogate=surrogate, forecast_flags=flags, quadrature_error=error)
-
-
-def _node_points(fit: GaussianFit, layout: FlatLayout) -> list[np.ndarray]:
-    """Return the mode and points around it, which do not depend on the order of the variables."""
-    at, labels = fit.coordinates, layout.labels()
-    values, vectors = linalg.eigh(fit.precision[np.ix_(at, at)])
-    root = (vectors / np.sqrt(values)) @ vectors.T  # symmetric, to treat all coordinates alike
-    points = np.tile(fit.mean, (_NODE_POINTS + 1, 1))
-    for k, label in enumerate(labels[c] for c in at):
-        z = as_generator([SEED, *label.encode()]).standard_normal(_NODE_POINTS)
-        points[1:, at] += _NODE_WIDTH * z[:, None] * root[k]
-    return list(points)
 
 
 def _with_thinning(
@@ -464,7 +561,6 @@ def _with_thinning(
     thinning = fit_thinning(bounds, raced.n_units, surrogate.centre, covariance)
     if thinning is not None and isinstance(race, AutoRace):
         forecast = prepared.forecast
-        assert forecast is not None
         step, lost = _STEP + active.size**2 / _PRODUCTS, _lost(prepared, thinning)
         if lost > _MOST_LOST or (step + thinning.expected) * np.exp(lost) > step + forecast.rows:
             return prepared
@@ -478,7 +574,7 @@ def _with_thinning(
 
 def _lost(prepared: Preparation, thinning: Thinning) -> float:
     """Return minus the logarithm of the chance that thinning accepts a move of which nothing else is known."""
-    rng, raced, centre = as_generator(SEED), prepared.raced, thinning.centre
+    rng, raced, centre = as_generator(_SEED), prepared.raced, thinning.centre
     units = np.setdiff1d(rng.integers(0, raced.n_units, _SOME), thinning.exact)
     if not units.size:
         return 0.0
@@ -506,7 +602,7 @@ def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
     return weight * found + (1.0 - weight) * np.diag(np.diag(found))
 
 
-class SharedThinning:
+class SharedThinning(WithoutCaches):
     """A thinning whose tables, if they are large, are in shared memory and not in pickles."""
 
     def __init__(self, thinning: Thinning):
@@ -519,9 +615,6 @@ class SharedThinning:
         """The thinning with its tables."""
         tables: dict[str, Any] = {n: table.data for n, table in self._tables.items()}
         return self._rest._replace(**tables)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_tables": self._tables, "_rest": self._rest}
 
 
 def _shared(table: np.ndarray) -> InMemory:

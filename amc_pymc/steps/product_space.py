@@ -8,41 +8,42 @@ import time
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
+import arviz_base as az
 import numpy as np
 import xarray as xr
 
-from pymc import Normal
+from pymc import Model, Normal
 from pymc.model.fgraph import clone_model
 from pytensor.graph.basic import Constant
 
 import amc_pymc.tall.product_space as ps
 
 from amc_pymc.arguments import positive_int, positive_or_none
+from amc_pymc.flags import flag, flag_attributes, warn_of
 from amc_pymc.progress import ProgressReport, progress
+from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.graphs import context_model, interpreted_mode, remembering
 from amc_pymc.reading.rows import choose_observed
-from amc_pymc.results.tables import RACE_STATS
+from amc_pymc.results import declared_dataset, described
+from amc_pymc.results.tables import RACE_STATS, SPACE, SPACE_STATS
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 from amc_pymc.runs import JobReport, number_of_cores, run_jobs
-from amc_pymc.steps.product_space_results import ChainRecord, product_space_result
+from amc_pymc.steps.model_groups import add_data_groups, draws_group, natural_values
 from amc_pymc.steps.racing_metropolis import metropolis_sampler
-from amc_pymc.steps.racing_step import chosen_vars
-from amc_pymc.steps.settings import Options
+from amc_pymc.steps.racing_step import wrong_decisions
+from amc_pymc.steps.settings import Options, chosen_vars
 from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers import gibbs, metropolis
-from amc_pymc.tall.samplers.chain import report
+from amc_pymc.tall.samplers.chain import Audits, report
 from amc_pymc.tall.samplers.index import ModelSpace
-from amc_pymc.tall.samplers.metropolis import Metropolis
-from amc_pymc.tall.samplers.tuning import Audits
-
-if TYPE_CHECKING:
-    from pymc import Model
-
 
 #: Name of the variable that stands for the parameters of a model without any.
 _NO_PARAMETER = "(no parameter)"
+#: Number of round trips below which batch means underestimate the error of a model.
+_FEW_TRIPS = 10
+_STEPS = ("parameters", "index")
 
 
 def sample_product_space(
@@ -155,8 +156,7 @@ def sample_product_space(
     names = _checked_models(models)
     prior = _prior(prior_probs, names)
     draws, chains = positive_int("draws", draws), positive_int("chains", chains)
-    if isinstance(tune, bool) or not isinstance(tune, int | np.integer) or tune < 0:
-        raise ValueError(f"tune must be a non-negative integer, got {tune!r}")
+    tune = positive_int("tune", tune, 0)
     limit, started = positive_or_none("max_time", max_time), time.time()
     as_generator(random_seed)  # raises an error if it is no seed
     workers = number_of_cores(cores, chains)
@@ -170,7 +170,7 @@ def sample_product_space(
     adapting, _, *rngs = spawn_generators(random_seed, 2 + chains)
     space = ModelSpace(samplers, options.race, shared)
     until = None if limit is None else started + limit
-    plan = _Plan(int(tune), draws, -space.laplace_log_evidence, adapt=False, until=until)
+    plan = _Plan(tune, draws, -space.laplace_log_evidence, adapt=False, until=until)
     total = chains * (plan.tune + plan.draws) + plan.tune
     begin = time.perf_counter()
     with progress("Sampling models", total, enabled=progressbar) as bar:
@@ -179,9 +179,7 @@ def sample_product_space(
         run = functools.partial(_run_chain, space, plan)
         records = run_jobs(run, list(enumerate(rngs)), cores=workers, bar=bar, mp_ctx=mp_ctx)
     seconds = time.perf_counter() - begin
-    tree = product_space_result(
-        models, prior, space, plan.tune, records, limit if plan.over else None
-    )
+    tree = _result(models, prior, space, plan.tune, records, limit if plan.over else None)
     preparing = sum(sampler.prepared.seconds for sampler in samplers)
     tree["sample_stats"].attrs |= {"sampling_time": seconds, "preparation_time": preparing}
     return tree
@@ -228,20 +226,15 @@ def _prior(prior_probs: Any, names: Sequence[str]) -> np.ndarray:
 
 
 @remembering()
-def _sampler(model: Model, name: str, options: Options) -> Metropolis:
-    model = model if model.free_RVs else _with_a_parameter(model)
+def _sampler(model: Model, name: str, options: Options) -> metropolis.Metropolis:
+    if not model.free_RVs:  # it gets a variable that its rows do not depend on
+        with clone_model(model) as model:
+            Normal(_NO_PARAMETER)
     try:
         chosen = chosen_vars(None, model, "sample_product_space")
         return metropolis_sampler(model, [v.name for v in chosen], options)
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
-
-
-def _with_a_parameter(model: Model) -> Model:
-    """Return a copy of a model without parameters with a normal variable that its rows do not depend on."""
-    with clone_model(model) as copied:
-        Normal(_NO_PARAMETER)
-    return copied
 
 
 def _check_same_rows(names: Sequence[str], observed: Sequence[list[np.ndarray]]) -> None:
@@ -268,6 +261,19 @@ def _observed(model: Model, name: str, observed_vars: Sequence[Any] | None) -> l
 
 
 # --- a chain ------------------------------------------------------------------------------------
+
+
+class _ChainRecord(NamedTuple):
+    """Record of one chain, ``complete`` unless it was stopped.
+
+    ``visits`` (S,) are models, ``points`` their parameters; ``log_weights`` (M,).
+    """
+
+    visits: np.ndarray
+    points: list[np.ndarray]
+    stats: dict[str, np.ndarray]
+    log_weights: np.ndarray
+    complete: bool
 
 
 class _Plan(NamedTuple):
@@ -300,13 +306,14 @@ def _adapted_weights(
 
 def _run_chain(
     space: ModelSpace, plan: _Plan, numbered: tuple[int, np.random.Generator], job: JobReport
-) -> ChainRecord:
+) -> _ChainRecord:
     number, rng = numbered
     m = len(space.samplers)
     tune, draws = plan.tune // m, max(1, plan.draws // m)
     chains = [metropolis.init(s, rng, tune=tune, draws=draws) for s in space.samplers]
     state = gibbs.init(space.sampler, rng, draws=plan.draws)
-    x = space.first_point(plan.log_weights, rng)
+    x = np.concatenate([[0.0], plan.log_weights, *(p.draw(rng) for p in space.pseudo_priors)])
+    x[0] = rng.integers(m)
     visits, visited = list[int](), list[np.ndarray]()
     stats, past, complete = list[dict[str, Any]](), list[np.ndarray](), True
     for t in range(plan.tune + plan.draws):
@@ -323,13 +330,23 @@ def _run_chain(
         if not tuning:
             visits.append(int(x[0]))
             visited.append(space.theta(x).copy())
+            drawn = report(space.sampler, state, found)
+            # An exact chain keeps the log-likelihood of the current point; a race evaluates both points.
+            points = 2.0 if drawn["race_delta"] > 0.0 else 1.0
             evaluations = float(found.rewards[0] + m * found.other[0])
-            stats.append(_stats(moved, report(space.sampler, state, found), evaluations))
+            stats.append(
+                {key: (moved[key], drawn[key]) for key in RACE_STATS}
+                | {
+                    "accept": moved["accept"],
+                    "race_arms_left": drawn["race_arms_left"],
+                    "row_evaluations": points * moved["race_rows"] + evaluations,
+                }
+            )
         elif plan.adapt:
             ps.wang_landau_step(space.log_weights(x), int(x[0]), t)
             past.append(space.log_weights(x).copy())
         job.advance(1)
-    return ChainRecord(
+    return _ChainRecord(
         np.array(visits, np.int64),
         visited,
         {key: np.array([each[key] for each in stats]) for key in stats[0]} if stats else {},
@@ -338,14 +355,98 @@ def _run_chain(
     )
 
 
-def _stats(
-    moved: Mapping[str, float], drawn: Mapping[str, float], evaluations: float
-) -> dict[str, Any]:
-    """Return the statistics of a draw from the steps of the parameters and of the index."""
-    # An exact chain keeps the log-likelihood of the current point; a race evaluates both points.
-    points = 2.0 if drawn["race_delta"] > 0.0 else 1.0
-    return {key: (moved[key], drawn[key]) for key in RACE_STATS} | {
-        "accept": moved["accept"],
-        "race_arms_left": drawn["race_arms_left"],
-        "row_evaluations": points * moved["race_rows"] + evaluations,
-    }
+# --- results --------------------------------------------------------------------------------------
+
+
+def _result(
+    models: Mapping[str, Any],
+    prior: np.ndarray,
+    space: ModelSpace,
+    tune: int,
+    records: Sequence[_ChainRecord],
+    limit: float | None = None,
+) -> xr.DataTree:
+    """Return the posterior over models, that of each model, and the statistics of the chains.
+
+    Incomplete chains were ended by a time limit in seconds, or interrupted if it is None.
+    """
+    names = list(models)
+    flags = []
+    if not all(r.complete for r in records):
+        flags = [flag("interrupted") if limit is None else flag("out_of_time", limit=limit)]
+    # The chains and the number of draws that keep most draws if chains were interrupted.
+    lengths = sorted((len(r.visits) for r in records), reverse=True)
+    draws = max(lengths, key=lambda n: n * sum(m >= n for m in lengths))
+    if draws == 0:
+        raise KeyboardInterrupt("Stopped before a draw was kept")
+    records = [r for r in records if len(r.visits) >= draws]
+    index = np.stack([r.visits[:draws] for r in records])
+    log_weights = np.stack([r.log_weights for r in records])
+    stats = {key: np.stack([r.stats[key][:draws] for r in records]) for key in records[0].stats}
+    tree = az.from_dict(
+        {"posterior": {"model_index": index}, "sample_stats": stats},
+        coords={"step": list(_STEPS)},
+        dims={key: ["step"] for key in RACE_STATS},
+        attrs={
+            "/": {"inference_library": "amc_pymc"},
+            "posterior": {"models": names, "tuning_steps": tune},
+        },
+    )
+    tree["sample_stats"].dataset = described(tree["sample_stats"].to_dataset(), SPACE_STATS)
+    visits = np.stack([np.bincount(i, minlength=len(names)) for i in index])
+    trips = np.stack([ps.round_trips(i, len(names)) for i in index])
+    summary = declared_dataset(
+        SPACE,
+        {
+            **ps.estimate_models(index, log_weights, prior)._asdict(),
+            "visits": visits,
+            "round_trips": trips,
+            "log_weight": log_weights,
+            "prior_prob": prior,
+            "laplace_log_evidence": space.laplace_log_evidence,
+        },
+        coords={"model": names, "against": names, "chain": np.arange(len(index))},
+    )
+    flags += list(dict.fromkeys(f for s in space.samplers for f in s.prepared.flags))
+    # Models that the chains rarely came back to, or never visited.
+    totals = list(zip(names, visits.sum(axis=0), trips.sum(axis=0)))
+    rare = ", ".join(repr(name) for name, n, t in totals if n and t < _FEW_TRIPS)
+    if rare:
+        flags.append(flag("few_round_trips", models=rare, fewest=_FEW_TRIPS))
+    flags += [flag("never_visited", model=name) for name, n, _ in totals if not n]
+    wrong, audited = (stats[k].sum(axis=(0, 1)).astype(int) for k in ("race_wrong", "race_audited"))
+    of_steps = (
+        wrong_decisions(int(w), int(a), f"the {step}", space.race.delta)
+        for w, a, step in zip(wrong, audited, _STEPS)
+    )
+    flags += [f for f in of_steps if f]
+    tree["product_space"] = xr.DataTree(summary.assign_attrs(flag_attributes(flags)))
+    warn_of(flags, "Product space")
+    for k, name in enumerate(names):
+        points = [r.points[:draws] for r in records]
+        if np.any(index == k):
+            tree[f"models/{name}"] = _model_posterior(models[name], space, k, index, points)
+    return tree
+
+
+def _model_posterior(
+    model: Model, space: ModelSpace, k: int, index: np.ndarray, points: Sequence[list[np.ndarray]]
+) -> xr.DataTree:
+    """Return the draws made in model k, repeated evenly to the full number per chain, and its data."""
+    draws = index.shape[1]
+    pools = [[x for x, visited in zip(p, i) if visited == k] for p, i in zip(points, index)]
+    everywhere = [x for pool in pools for x in pool]
+    layout = cast(ModelDensities, space.samplers[k].prepared.densities).layout
+    natural = natural_values(model)
+    chosen: list[dict[str, np.ndarray]] = []
+    for pool in pools:
+        found = [natural(layout.unravel(x)) for x in pool or everywhere]
+        places = ((np.arange(draws) + 0.5) / draws * len(found)).astype(int)
+        chosen += [found[c] for c in places]
+    values = {name: np.stack([each[name] for each in chosen]) for name in chosen[0]}
+    posterior = draws_group(model, values, n_chains=len(pools))
+    tree = xr.DataTree.from_dict(
+        {"posterior": posterior.assign_attrs(visits_per_chain=[len(p) for p in pools])}
+    )
+    add_data_groups(tree, model)
+    return tree

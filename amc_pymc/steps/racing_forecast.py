@@ -7,7 +7,7 @@ import os
 import time
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,11 +17,8 @@ from pymc import Model
 from amc_pymc.flags import Flag, warn_of
 from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.rows import Rows
-from amc_pymc.steps.grouping import prepare_grouped
-from amc_pymc.steps.model_densities import checked_densities
-from amc_pymc.steps.racing_step import chosen_vars
-from amc_pymc.steps.settings import Options
-from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.steps.preparation import checked_densities, prepare
+from amc_pymc.steps.settings import Options, chosen_vars
 
 #: Gradients per effective draw of NUTS where the posterior suits it; steep hierarchies take ten times as many.
 _GRADIENTS = 15
@@ -143,60 +140,56 @@ def racing_forecast(
     moved = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
     names = moved if vars is not None else [v.name for v in model.value_vars]
     point = initial_point_of(model)
-    prepared = prepare_grouped(model, names, options, point)
+    prepared = prepare(model, names, options, point=point)
     flags, forecast = prepared.flags + prepared.forecast_flags, prepared.forecast
     warn_of(flags, "racing_forecast")
-    n_rows = prepared.densities.n_rows
-    common: dict[str, Any] = {
-        "n_rows": n_rows,
-        "n_parameters": prepared.densities.layout.indices(moved).size,
-        "flags": flags,
-    }
-    if forecast is None:
-        text = (
-            f"There is no control variate ({prepared.no_proxy}), and races would read nearly all rows: "
-            "use NUTS."
-        )
-        return RacingForecast(**common, suggestion=text, expected_rows=float(n_rows))
-    read = forecast.rows if prepared.thinning is None else prepared.thinning.expected
-    rows_per_unit = n_rows / prepared.densities.n_units
     densities, factor = prepared.densities, prepared.densities.factor
-    assert prepared.fit is not None
-    x = prepared.fit.mean
-    gradient = of_rows = _seconds(lambda: densities.value_and_gradient(x))
-    if factor is not None and options.rows is None:  # NUTS integrates nothing out
+    n_rows = densities.n_rows
+    text = (
+        f"There is no control variate ({prepared.no_proxy}), and races would read nearly all rows: "
+        "use NUTS."
+    )
+    found = RacingForecast(
+        n_rows=n_rows,
+        n_parameters=densities.layout.indices(moved).size,
+        suggestion=text,
+        expected_rows=float(n_rows),
+        flags=flags,
+    )
+    if prepared.no_proxy:
+        return found
+    thinning = prepared.thinning
+    read = n_rows / densities.n_units * (thinning.expected if thinning else forecast.rows)
+    surface, fit, correlation = prepared.surface, prepared.fit, 0.0
+    assert surface is not None and fit is not None
+    gradient = of_rows = _seconds(lambda: densities.value_and_gradient(fit.mean))
+    if factor is not None:  # NUTS integrates nothing out
         rows_alone = checked_densities(model, options, point)
         start = rows_alone.layout.ravel(point)
         of_rows = _seconds(lambda: rows_alone.value_and_gradient(start))
-    racing = _speed(prepared, read * rows_per_unit, gradient)
+    # Effective draws per CPU second, of races from correlations on the surrogate.
+    seconds = _OVERHEAD + read / n_rows * gradient
+    if surface.moving:
+        rng = np.random.default_rng(0)  # draws are timed and forgotten
+        seconds += _seconds(lambda: surface.chain(_MOVES, 0.0, rng)) / _MOVES
+        phi = np.union1d(np.flatnonzero(surface.surface.outer >= 0), surface.binary)
+        correlation = surface.correlation(phi.astype(np.int64)) ** surface.repeats
+    correlation = 1.0 - forecast.acceptance * (1.0 - correlation)
+    racing = (1.0 - correlation) / (1.0 + correlation) / seconds
     nuts = 1.0 / (_GRADIENTS * of_rows + _OVERHEAD)
-    share = read * rows_per_unit / n_rows
     poor = any(f.name == "poor_expansion" for f in flags)
-    return RacingForecast(
-        **common,
+    return replace(
+        found,
         pays=racing > nuts and not poor,
-        suggestion=_suggestion(share, n_rows, poor, racing > nuts),
-        expected_rows=read * rows_per_unit,
-        exact=prepared.thinning is not None,
+        suggestion=_suggestion(read / n_rows, n_rows, poor, racing > nuts),
+        expected_rows=read,
+        exact=thinning is not None,
         acceptance=forecast.acceptance,
         effective_draws=racing,
         nuts_effective_draws=nuts,
         n_groups=0 if factor is None else densities.n_units,
         marginalized=() if factor is None else factor.variables,
     )
-
-
-def _speed(prepared: Preparation, rows_read: float, gradient: float) -> float:
-    """Return expected effective draws of racing per CPU second."""
-    surface, forecast, correlation = prepared.surface, prepared.forecast, 0.0
-    assert surface is not None and forecast is not None
-    seconds = _OVERHEAD + rows_read / prepared.densities.n_rows * gradient
-    if surface.moving:
-        rng = np.random.default_rng(0)  # draws are timed and forgotten
-        seconds += _seconds(lambda: surface.chain(_MOVES, 0.0, rng)) / _MOVES
-        correlation = surface.correlation(surface.hyperparameters) ** surface.repeats
-    correlation = 1.0 - forecast.acceptance * (1.0 - correlation)
-    return (1.0 - correlation) / (1.0 + correlation) / seconds
 
 
 def _seconds(call: Callable[[], object]) -> float:

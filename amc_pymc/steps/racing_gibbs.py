@@ -20,12 +20,12 @@ from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.results.tables import GIBBS_STATS
 from amc_pymc.rows import Rows
 from amc_pymc.steps.preparation import prepare
-from amc_pymc.steps.racing_step import RacingStep, chosen_vars, stat_dtypes
-from amc_pymc.steps.settings import Options
+from amc_pymc.steps.racing_step import RacingStep, stat_dtypes
+from amc_pymc.steps.settings import Options, chosen_vars
 from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers import gibbs
+from amc_pymc.tall.samplers.chain import Audits
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.tuning import Audits
 
 
 class RacingGibbs(RacingStep):

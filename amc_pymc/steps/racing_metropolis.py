@@ -22,15 +22,14 @@ from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.results.tables import METROPOLIS_STATS
 from amc_pymc.rows import Rows
-from amc_pymc.steps.grouping import prepare_grouped
-from amc_pymc.steps.preparation import moved_coordinates
-from amc_pymc.steps.racing_step import RacingStep, chosen_vars, stat_dtypes
-from amc_pymc.steps.settings import Options
+from amc_pymc.steps.preparation import moved_coordinates, prepare
+from amc_pymc.steps.racing_step import RacingStep, stat_dtypes
+from amc_pymc.steps.settings import Options, chosen_vars
 from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers import metropolis
+from amc_pymc.tall.samplers.chain import Audits
 from amc_pymc.tall.samplers.metropolis import Metropolis
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.tuning import Audits
 
 _log = logging.getLogger("amc_pymc")
 #: Number of proposals for each group's local effects per draw.
@@ -292,14 +291,24 @@ class RacingMetropolis(RacingStep):
         return {name: new[name] for name in point}  # PyMC relies on the order
 
     def _first_point(self, chain: Any, x: np.ndarray) -> np.ndarray:
-        start = metropolis.near_mode(self.sampler, x, self.rng) if self.tune else x
+        """Return x or, if it is far from where prior times surrogate has its mass, a draw from that.
+
+        Far out, moves would be rejected and races would read all rows.
+        """
+        surface, densities, start = self.prepared.surface, self.prepared.densities, x
+        if self.tune:
+            assert surface is not None
+            start = surface.start(x, self.rng)
+            rest = densities.rest_value_and_gradient(start)[0]
+            if not (np.isfinite(rest) and densities.all_finite(start)):
+                start = x
         given = not np.array_equal(*np.stack([x, self._usual])[:, self.sampler.active])
         chain.start_replaced = start is not x and given
         return start
 
-    def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
+    def _doubts(self, chain: Any) -> list[Flag]:
         replaced = [flag("start_replaced")] if chain.start_replaced else []
-        return super()._doubts(chain, x) + replaced
+        return super()._doubts(chain) + replaced
 
 
 def _groups_of(prepared: Preparation) -> GroupedModel | None:
@@ -317,7 +326,6 @@ def _transitions(sampler: Metropolis, recover: bool) -> int:
     """
     prepared = sampler.prepared
     model, forecast = _groups_of(prepared), prepared.forecast
-    assert forecast is not None  # because there is a control variate
     spread = 2.0 * special.ndtri(0.5 * forecast.acceptance)
     needed = int(np.clip(np.ceil(2.0 * spread**2), 1, _MOST_TRANSITIONS))
     if model is None or not recover:
@@ -337,7 +345,7 @@ def metropolis_sampler(model: Model, names: Sequence[str], options: Options) -> 
     ValueError
         If no control variate is possible.
     """
-    prepared = prepare_grouped(model, names, options, initial_point_of(model))
+    prepared = prepare(model, names, options, point=initial_point_of(model))
     if prepared.no_proxy:
         raise ValueError(
             f"There is no control variate: {prepared.no_proxy}. Without one, decisions read nearly all "

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import multiprocessing
 
-from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -16,7 +15,7 @@ from pymc import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
-from pymc.util import RandomGenerator, get_random_generator, get_value_vars_from_user_vars
+from pymc.util import RandomGenerator, get_random_generator
 from threadpoolctl import threadpool_limits
 
 from amc_pymc.flags import Flag, flag, flag_bits, warn_of
@@ -25,11 +24,9 @@ from amc_pymc.reading.group_densities import TOLERANCE
 from amc_pymc.reading.rows import data_stamps
 from amc_pymc.results import Table, clopper_pearson
 from amc_pymc.results.tables import RACE_STATS, STEP_STATS
-from amc_pymc.steps.model_densities import check_rows_finite
-from amc_pymc.steps.preparation import stages
-from amc_pymc.tall.samplers.chain import Auditor, Chain, Sampler, report
+from amc_pymc.steps.preparation import check_rows_finite, stages
+from amc_pymc.tall.samplers.chain import FEWEST, Chain, Pieces, Sampler, report
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.tuning import FEWEST, Pieces
 
 #: Change of a decision's log ratio by quadrature, in nats, above which a warning is issued.
 _QUADRATURE_ERROR = 0.2
@@ -133,7 +130,10 @@ class RacingStep(BlockedStep):
     def setup_chain(self, rng: RandomGenerator, tune: int, draws: int) -> None:
         """Start a new chain; raise an error if the data have changed."""
         super().setup_chain(rng, tune, draws)
-        _keep_to_one_thread()
+        # PyMC limits linear algebra to one thread in spawned processes only. In forked ones, every chain would start
+        # as many threads as there are cores. Matrices are small, and the threads would mostly wait for each other.
+        if multiprocessing.parent_process() is not None:
+            threadpool_limits(1, "blas")
         self._refuse_changed_data()
         self.prepared.densities.forget_errors()
         self.tune = tune > 0
@@ -172,7 +172,7 @@ class RacingStep(BlockedStep):
             stats["race_rows"] = float(read)
             stats["race_audit_rows"] *= densities.n_rows / densities.n_units
         densities.touch(stats["race_rows"])
-        doubts = () if chain.auditor.draw != chain.auditor.draws or tune else self._doubts(chain, x)
+        doubts = () if chain.auditor.draw != chain.auditor.draws or tune else self._doubts(chain)
         stats["race_flags"] = float(flag_bits({*self.prepared.flags, *doubts}))
         said = ". ".join(f.message for f in doubts)
         stats["warning"] = SamplerWarning(WarningType.BAD_PARAMS, said, "warn") if said else None
@@ -194,26 +194,23 @@ class RacingStep(BlockedStep):
         new = self.prepared.densities.unravel(x)
         return {n: new[n] if n in self.var_names and n in new else v for n, v in point.items()}
 
-    def _doubts(self, chain: Any, x: np.ndarray) -> list[Flag]:
-        """Return flags at the last draw x (D,) of a chain."""
-        doubts = [f for f in [self._wrong(chain.auditor)] if f]
+    def _doubts(self, chain: Any) -> list[Flag]:
+        """Return flags at the last draw of a chain."""
+        doubts, tally = list[Flag](), chain.auditor.tally
+        before, later = self.prepared.quadrature_error, self.prepared.densities.approximation_error
+        names = self.var_names
+        named = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+        wrong = wrong_decisions(tally.wrong, tally.audited, named, self.sampler.race.delta)
+        if before >= TOLERANCE:
+            doubts.append(flag("quadrature_varies", error=before))
+        elif tally.audited and later > _QUADRATURE_ERROR:
+            doubts.append(flag("quadrature_varies", error=later))
+        elif wrong is not None:
+            doubts.append(wrong)
         if chain.slow >= 0 and chain.auditor.draws >= FEWEST:
             what = self.prepared.densities.layout.labels()[chain.slow]
             doubts.append(flag("slow_chain", what=what, share=chain.between[chain.slow]))
         return doubts
-
-    def _wrong(self, auditor: Auditor) -> Flag | None:
-        """Return a flag if errors of quadrature or decisions are too large."""
-        delta, tally = self.sampler.race.delta, auditor.tally
-        error = self.prepared.quadrature_error
-        if error >= TOLERANCE:
-            return flag("quadrature_varies", error=error)
-        if not tally.audited:
-            return None
-        error = self.prepared.densities.approximation_error
-        if error > _QUADRATURE_ERROR:
-            return flag("quadrature_varies", error=error)
-        return wrong_decisions(tally.wrong, tally.audited, first_of(self.var_names), delta)
 
 
 def wrong_decisions(wrong: int, audited: int, what: str, delta: float) -> Flag | None:
@@ -221,58 +218,3 @@ def wrong_decisions(wrong: int, audited: int, what: str, delta: float) -> Flag |
     if not audited or clopper_pearson(wrong, audited)[0] <= delta:
         return None
     return flag("wrong_decisions", wrong=wrong, audited=audited, what=what, delta=delta)
-
-
-def first_of(names: list[str]) -> str:
-    """Return the first names of a list for a message."""
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
-
-
-def _keep_to_one_thread() -> None:
-    """Limit linear algebra to one thread in the process of a chain, until the process ends.
-
-    PyMC does so in spawned processes only. In forked ones, every chain would start as many threads as there are
-    cores. Matrices are small, and the threads would mostly wait for each other.
-    """
-    if multiprocessing.parent_process() is not None:
-        threadpool_limits(1, "blas")
-
-
-# --- arguments ------------------------------------------------------------------------------------
-
-
-#: Kind of the variables of a step, what it does with them, and where other variables belong.
-_KINDS = {
-    False: ("continuous", "moves", "Leave them out: pm.sample gives them a step of their own."),
-    True: ("discrete", "draws", "Give them to RacingMetropolis, or leave them to pm.sample."),
-}
-
-
-def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -> list[Any]:
-    """Return the value variables of continuous or discrete ``vars``; default: all of the model."""
-    (kind, does, advice), (other, *_) = _KINDS[discrete], _KINDS[not discrete]
-    own = [v for v in model.value_vars if v.dtype.startswith("float") is not discrete]
-    if vars is None or (isinstance(vars, list) and vars == [None]):
-        if not own:
-            raise ValueError(f"The model has no {kind} free variable for {step}")
-        return own
-    vars = named_vars("vars", vars if isinstance(vars, list | tuple) else [vars], model)
-    chosen = list(dict.fromkeys(get_value_vars_from_user_vars(vars, model)))
-    wrong = ", ".join(v.name for v in chosen if v not in own)
-    if wrong:
-        raise ValueError(
-            f"vars holds {other} variables ({wrong}); {step} {does} {kind} ones. {advice}"
-        )
-    return chosen
-
-
-def named_vars(argument: str, vars: Sequence[Any], model: Model) -> list[Any]:
-    """Return variables with free variables of the model in the place of their names."""
-    free = {rv.name: rv for rv in model.free_RVs}
-    unknown = [v for v in vars if isinstance(v, str) and v not in free]
-    if unknown:
-        raise ValueError(
-            f"{argument} names {', '.join(unknown)}; free variables of this model: "
-            f"{', '.join(free)}"
-        )
-    return [free[v] if isinstance(v, str) else v for v in vars]

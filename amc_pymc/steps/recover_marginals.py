@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import xarray as xr
+
+from pymc import Model
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.progress import progress
@@ -14,13 +16,10 @@ from amc_pymc.reading.graphs import context_model, initial_point_of
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.particles.prior import unconstrain
 from amc_pymc.rng import RandomSeed, as_generator
-from amc_pymc.steps.grouping import grouped_by
-from amc_pymc.steps.model_densities import grouped_densities
 from amc_pymc.steps.model_groups import draws_group, natural_values
+from amc_pymc.steps.preparation import grouped_densities
+from amc_pymc.steps.settings import grouped_by
 from amc_pymc.steps.stored_draws import draws_of
-
-if TYPE_CHECKING:
-    from pymc import Model
 
 
 def recover_marginals(

@@ -5,21 +5,18 @@ from __future__ import annotations
 import math
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from arviz_stats.base import array_stats
+from pymc import Model
 from scipy.stats import chi2
 
 from amc_pymc.reading.particles.densities import ParticleDensities
 from amc_pymc.reading.particles.prior import unconstrain
-
-if TYPE_CHECKING:
-    from pymc import Model
-
 
 #: Minimum number of draws in total and per chain; fewer cannot be split into useful halves.
 _FEWEST, _SHORTEST = 100, 10
@@ -196,19 +193,15 @@ def health_of(idata: xr.DataTree, x: np.ndarray) -> Health:
     r_hat = float(np.max(array_stats.rhat(series, chain_axis=1, draw_axis=2)))
     ess = float(np.min(array_stats.ess(series, chain_axis=1, draw_axis=2)))
     flat = x.reshape(-1, x.shape[2])
+    # Split R-hat up to which chains agree: few independent draws can exceed 1.02 by chance.
+    n_dim, chains, n = series.shape[0], 2 * series.shape[1], series.shape[2] // 2
+    between = float(chi2.isf(_BY_CHANCE / n_dim, chains - 1)) / (chains - 1)
     stats = idata["sample_stats"].to_dataset() if "sample_stats" in idata.children else xr.Dataset()
     return Health(
         r_hat,
-        _largest_r_hat(series.shape),
+        max(_R_HAT, math.sqrt((n - 1.0 + between) / n)),
         ess,
         copies=len(flat) / len(np.unique(flat, axis=0)),
         divergences=int(stats["diverging"].sum()) if "diverging" in stats else 0,
         particles="log_marginal_likelihood" in stats,
     )
-
-
-def _largest_r_hat(shape: tuple[int, ...]) -> float:
-    """Return the split R-hat (D, C, N) up to which chains agree; few independent draws can exceed 1.02 by chance."""
-    n_dim, chains, n = shape[0], 2 * shape[1], shape[2] // 2
-    between = float(chi2.isf(_BY_CHANCE / n_dim, chains - 1)) / (chains - 1)
-    return max(_R_HAT, math.sqrt((n - 1.0 + between) / n))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
+from pymc import Model
 from scipy import optimize
 
 from amc_pymc.reading.densities import ModelDensities
@@ -16,12 +17,9 @@ from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.rows import NotRowFactorised
 from amc_pymc.steps.preparation import surface_alone
 from amc_pymc.tall.refresh import log_surface, run_on_surface
-from amc_pymc.tall.samplers.surface import SurfaceFit
+from amc_pymc.tall.samplers.preparation import SurfaceFit
+from amc_pymc.tall.samplers.raced import NoProxy
 from amc_pymc.tall.surrogate import marginals
-
-if TYPE_CHECKING:
-    from pymc import Model
-
 
 _log = logging.getLogger("amc_pymc")
 #: Largest number of coefficients, whose covariance is factorised for every draw.
@@ -130,7 +128,7 @@ def surrogate_posterior(model: Model, progressbar: bool) -> SurrogatePosterior |
     """Fit prior times surrogate to a model; None if the model or its rows do not allow it."""
     try:
         found = surface_alone(model, initial_point_of(model), progressbar)
-    except (NotRowFactorised, ValueError, NotImplementedError) as reason:
+    except (NoProxy, NotRowFactorised, ValueError, NotImplementedError) as reason:
         _log.debug("Prior times surrogate is not used: %s", reason)
         return None
     if found is None or found.surface is None or found.kinked or found.forecast_flags:

@@ -207,15 +207,18 @@ def find_mode(
         )
     if kinked is not None:
         factor, definite = gaussian_factor(kinked)
-    x, slope, moved = _polish(whole, start, factor, max_passes)
-    there = None
+    options = {"gtol": np.sqrt(_TOLERANCE / len(factor)), "maxiter": max_passes}
+    with np.errstate(over="ignore"):
+        zero = np.zeros(len(factor))
+        x, result = whole.minimise(start, factor, zero, method="BFGS", options=options)
+    slope, there = np.asarray(result.jac), None
     if kinked is not None:
         kinked = there = measured_precision(
             lambda shift: whole.value_and_gradient(whole.moved(x, shift))[1], factor
         )
         if there is None:
             return Mode(x, factor, np.inf, False, "the curvature could not be measured")
-    elif moved > _FAR:
+    elif np.linalg.norm(result.x) > _FAR:
         # The curvature at the start is not informative here.
         there = -few.second(x)
         if not np.all(np.isfinite(there)):
@@ -296,30 +299,19 @@ def _trust_region(density: _Density, x0: np.ndarray, n_rows: int) -> np.ndarray:
     return x
 
 
-def _polish(
-    density: _Density, start: np.ndarray, factor: np.ndarray, max_passes: int
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return the maximum, the slope in whitened coordinates, and the way there."""
-    options = {"gtol": np.sqrt(_TOLERANCE / len(factor)), "maxiter": max_passes}
-    with np.errstate(over="ignore"):
-        zero = np.zeros(len(factor))
-        x, result = density.minimise(start, factor, zero, method="BFGS", options=options)
-        return x, np.asarray(result.jac), float(np.linalg.norm(result.x))
-
-
 # --- curvature with kinks --------------------------------------------------------------------------
 # Of log densities with kinks, such as those of Laplace distributions and quantile regressions, second derivatives exist
 # almost everywhere, but their integral is not the change of the gradient. Curvature is then measured by differences of
 # gradients, two standard deviations apart.
 
 
-type Gradient = Callable[[np.ndarray], np.ndarray]
-type Hessian = Callable[[np.ndarray], np.ndarray]
+#: Derivatives and Hessians are functions of displacements.
+type Derivative = Callable[[np.ndarray], np.ndarray]
 
 
 def kinked_precision(
-    gradient: Gradient,
-    hessian: Hessian,
+    gradient: Derivative,
+    hessian: Derivative,
     factor: np.ndarray,
     rng: np.random.Generator,
     *,
@@ -373,10 +365,14 @@ def kinked_precision(
     if not np.all(np.isfinite(expected)):
         return None
     _, vectors = linalg.eigh(0.5 * (expected + expected.T))
-    return precision if _unexplained(gradient, hessian, factor @ vectors[:, 0]) else None
+    step = factor @ vectors[:, 0]
+    curvature = _curvature(gradient, step)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    explained = -0.5 * sum(w * step @ hessian(t * step) @ step for t, w in zip(nodes, weights))
+    return precision if explained < _EXPLAINED * curvature and curvature > 0.0 else None
 
 
-def measured_precision(gradient: Gradient, factor: np.ndarray) -> np.ndarray | None:
+def measured_precision(gradient: Derivative, factor: np.ndarray) -> np.ndarray | None:
     """Return the precision (S, S) by differences of gradients at its own scale; None if there is no such scale."""
     for _ in range(_MOST_ROUNDS):
         precision = secant_precision(gradient, factor)
@@ -389,7 +385,7 @@ def measured_precision(gradient: Gradient, factor: np.ndarray) -> np.ndarray | N
     return None
 
 
-def secant_precision(gradient: Gradient, factor: np.ndarray) -> np.ndarray:
+def secant_precision(gradient: Derivative, factor: np.ndarray) -> np.ndarray:
     """Return the precision (S, S) from gradients at displacements by the columns of +L and -L.
 
     Its eigenvalues relative to (L L')^-1 are at least a quarter, so that it is positive definite.
@@ -404,14 +400,6 @@ def secant_precision(gradient: Gradient, factor: np.ndarray) -> np.ndarray:
     return np.asarray(half @ half.T)
 
 
-def _curvature(gradient: Gradient, step: np.ndarray) -> float:
+def _curvature(gradient: Derivative, step: np.ndarray) -> float:
     """Return the decrease of the slope along a step, from one step before the point to one behind it, halved."""
     return float(0.5 * step @ (gradient(-step) - gradient(step)))
-
-
-def _unexplained(gradient: Gradient, hessian: Hessian, step: np.ndarray) -> bool:
-    """Whether second derivatives on the line explain too little of the curvature."""
-    curvature = _curvature(gradient, step)
-    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    explained = -0.5 * sum(w * step @ hessian(t * step) @ step for t, w in zip(nodes, weights))
-    return bool(explained < _EXPLAINED * curvature and curvature > 0.0)

@@ -65,7 +65,11 @@ def estimate_models(
     probs, prob_vars, logs, log_vars = [], [], [], []
     for visits, weights in zip(index, log_weights):
         share, covariance = _shares(visits, n_models)
-        prob, gradient = _reweighted(share, np.log(prior) - weights)
+        log_ratio = np.log(prior) - weights
+        ratio = np.exp(log_ratio - log_ratio.max())
+        total = share @ ratio
+        prob = share * ratio / total
+        gradient = np.diag(ratio / total) - np.outer(prob, ratio / total)
         probs.append(prob)
         prob_vars.append(np.diag(gradient @ covariance @ gradient.T))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -112,14 +116,6 @@ def _shares(visits: np.ndarray, n_models: int) -> tuple[np.ndarray, np.ndarray]:
         return share, np.full((n_models, n_models), np.nan)
     means = visited[: batches * batch].reshape(batches, batch, n_models).mean(axis=1)
     return share, np.atleast_2d(np.cov(means.T)) / batches
-
-
-def _reweighted(share: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return normalised share * exp(log_ratio) (M,) and its Jacobian in the shares (M, M)."""
-    ratio = np.exp(log_ratio - log_ratio.max())
-    total = share @ ratio
-    prob = share * ratio / total
-    return prob, np.diag(ratio / total) - np.outer(prob, ratio / total)
 
 
 def round_trips(index: np.ndarray, n_models: int) -> np.ndarray:

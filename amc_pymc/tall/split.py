@@ -307,15 +307,6 @@ class Split:
     own: tuple[tuple[np.ndarray, Family], ...] = ()
     wide: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def without(self, coordinates: np.ndarray) -> Split:
-        """Return the same with some of ``nearly`` among the hyperparameters, and their terms."""
-        if not coordinates.size:
-            return self
-        more = [f for at, f in self.own if np.isin(at, coordinates).any()]
-        nearly = np.setdiff1d(self.nearly, coordinates)
-        outer = np.union1d(self.outer, coordinates)
-        return Split(self.inner, nearly, outer, (*self.terms, *more), wide=self.wide)
-
 
 def split(
     parts: Parts, blocks: Sequence[np.ndarray], x: np.ndarray, rng: np.random.Generator
@@ -351,7 +342,12 @@ def split(
     moved = np.sort(np.concatenate(blocks)) if blocks else np.empty(0, np.int64)
     outer = np.array([d for d in moved if not (inner[d] or nearly[d])], np.int64)
     plain = inner | nearly
-    wide = _wide(parts, inner, terms)
+    # Combinations of many Gaussian coordinates, if they are few, of which terms read nothing else.
+    wide = np.flatnonzero(np.count_nonzero(parts.combinations[:, inner], axis=1) > _WIDE)
+    for term in terms:
+        if term.n_leaves > 1:
+            wide = np.setdiff1d(wide, term.combinations)
+    wide = wide if wide.size <= _MOST_WIDE else wide[:0]
     kept = tuple(
         t.family
         for t in terms
@@ -359,15 +355,6 @@ def split(
     )
     own = tuple((t.coordinates, t.family) for t in terms if nearly[t.coordinates].any())
     return Split(np.flatnonzero(inner), np.flatnonzero(nearly), outer, kept, own, wide)
-
-
-def _wide(parts: Parts, inner: np.ndarray, terms: Sequence[_Order]) -> np.ndarray:
-    """Return the combinations of many Gaussian coordinates, if they are few, of which terms read nothing else."""
-    wide = np.flatnonzero(np.count_nonzero(parts.combinations[:, inner], axis=1) > _WIDE)
-    for term in terms:
-        if term.n_leaves > 1:
-            wide = np.setdiff1d(wide, term.combinations)
-    return wide if wide.size <= _MOST_WIDE else wide[:0]
 
 
 def _with_own_priors(parts, blocks, inner, terms, coefficients) -> np.ndarray:
@@ -388,22 +375,20 @@ def _orders(
     written: Written, combinations: np.ndarray, order: int, points: np.ndarray, far: np.ndarray
 ) -> list[_Order]:
     """Return the derivatives of all families, in points (K, D) that are close and ones that are far."""
-    read = np.zeros((len(written.functions), points.shape[1]), bool)
-    for k, function in enumerate(written.functions):
-        leaves, _ = leaves_of(written.graph, function.expression)
-        read[k, written.graph.evaluate([written.graph.nodes[a].args[0] for a in leaves])] = True
-    close, distant = (
-        np.array([[*p, *_values(written, p), *(combinations @ p)] for p in each])
-        for each in (points, far)
-    )
+    graph, functions = written.graph, [f.expression for f in written.functions]
+    read = np.zeros((len(functions), points.shape[1]), bool)
+    for k, function in enumerate(functions):
+        leaves, _ = leaves_of(graph, function)
+        read[k, graph.evaluate([graph.nodes[a].args[0] for a in leaves])] = True
+
+    def extended(x: np.ndarray) -> list[float]:
+        with np.errstate(all="ignore"):
+            values = graph.evaluate(functions, eta=x)
+        return [*x, *map(float, values), *(combinations @ x)]
+
+    close, distant = (np.array([extended(p) for p in each]) for each in (points, far))
     marked = combinations != 0.0
-    return [_Order(written.graph, f, close, distant, read, marked, order) for f in written.families]
-
-
-def _values(written: Written, x: np.ndarray) -> list[float]:
-    with np.errstate(all="ignore"):
-        found = written.graph.evaluate([f.expression for f in written.functions], eta=x)
-    return [float(v) for v in found]
+    return [_Order(graph, f, close, distant, read, marked, order) for f in written.families]
 
 
 class _Order:

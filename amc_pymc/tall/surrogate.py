@@ -179,8 +179,7 @@ def coefficients_at(x, surface):
             slopes[c, 0] = 1.0
     c = reads.size
     for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        out, places = derivatives_of(extended, program, surface.coefficients.table, f)
+        n, n_leaves, out, places = derivatives_of(extended, program, surface.coefficients.table, f)
         for k in range(n):
             z[c] = out[0, k]
             used = 0
@@ -259,8 +258,7 @@ def prior_at(x: np.ndarray, surface: Surface) -> tuple[float, np.ndarray, np.nda
     extended = _with_combinations(x, surface)
     slopes, total = np.zeros(extended.size), 0.0
     for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        out, at = derivatives_of(extended, program, surface.prior.table, f)
+        n, n_leaves, out, at = derivatives_of(extended, program, surface.prior.table, f)
         for k in range(n):
             total += out[0, k]
             for a in range(n_leaves):
@@ -559,8 +557,7 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
     extended = _with_combinations(x, surface)
     slopes = np.zeros(extended.size)
     for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        values, at = derivatives_of(extended, program, surface.prior.table, f)
+        n, n_leaves, values, at = derivatives_of(extended, program, surface.prior.table, f)
         for k in range(n):
             for a in range(n_leaves):
                 slopes[at[a, k]] += values[1 + a, k]
@@ -600,8 +597,7 @@ def _add_by_coefficients(x, covariance, surface, by_x):
     extended = with_values(x, terms.functions, terms.functions_table)
     by_extended = np.zeros(extended.size)
     for f in range(terms.program[N_FAMILIES]):
-        _, n, n_leaves = family_at(terms.program, f)
-        values, places = derivatives_of(extended, terms.program, terms.table, f)
+        n, n_leaves, values, places = derivatives_of(extended, terms.program, terms.table, f)
         for k in range(n):
             for a in range(n_leaves):
                 i = places[a, k]

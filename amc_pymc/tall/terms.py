@@ -113,8 +113,8 @@ def with_values(x, program, table):
         out[d] = x[d]
     begin = x.size
     for f in range(program[N_FAMILIES]):
-        values, _ = derivatives_of(x, program, table, f)
-        for k in range(values.shape[1]):
+        n, _, values, _ = derivatives_of(x, program, table, f)
+        for k in range(n):
             out[begin] = values[0, k]
             begin += 1
     return out
@@ -129,14 +129,14 @@ def family_at(program, f):
 
 @njit(cache=True, error_model="numpy")
 def derivatives_of(x, program, table, f):
-    """Return values and derivatives (K, n) of the elements of a family, and positions (L, n) of their leaves."""
+    """Return the numbers n of elements and L of leaves, values and derivatives (K, n), and positions (L, n) of leaves."""
     first, n, n_leaves = family_at(program, f)
     stage = 1 + f * _WIDTH + 3
     shared = of_parameters(program, stage, x)
     out = np.empty((program[stage + N_KEPT], n))
     at = np.empty((max(1, n_leaves), n), np.int64)
     call(program[stage + ROWS], x, shared, table[0, first:], table.shape[1], n, out, n, at)
-    return out, at
+    return n, n_leaves, out, at
 
 
 # --- sums ------------------------------------------------------------------------------------------
@@ -145,12 +145,7 @@ def derivatives_of(x, program, table, f):
 @njit(cache=True, error_model="numpy")
 def total(x, program, table):
     """Return the sum of all elements."""
-    out = 0.0
-    for f in range(program[N_FAMILIES]):
-        values, _ = derivatives_of(x, program, table, f)
-        for k in range(values.shape[1]):
-            out += values[0, k]
-    return out
+    return with_values(x, program, table)[x.size :].sum()
 
 
 @njit(cache=True, error_model="numpy")
@@ -158,8 +153,7 @@ def add_slopes(x, program, table, weights, out):
     """Add the first derivatives of all elements by x to ``out`` (D,), times weights if there are any."""
     begin = 0
     for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        found, at = derivatives_of(x, program, table, f)
+        n, n_leaves, found, at = derivatives_of(x, program, table, f)
         for k in range(n):
             weight = weights[begin + k] if weights.size else 1.0
             for a in range(n_leaves):
@@ -172,8 +166,7 @@ def add_curves(x, program, table, weights, out):
     """Add second derivatives of all elements by x to ``out`` (D, D), times weights if there are any."""
     begin = 0
     for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        found, at = derivatives_of(x, program, table, f)
+        n, n_leaves, found, at = derivatives_of(x, program, table, f)
         for k in range(n):
             weight, t = (weights[begin + k] if weights.size else 1.0), n_leaves
             for a in range(n_leaves):
@@ -212,8 +205,7 @@ def _along(at, du, dv, program, table):
         out[1 + k, : at.size] = direction
     begin = at.size
     for f in range(program[N_FAMILIES]):
-        _, n, n_leaves = family_at(program, f)
-        found, places = derivatives_of(at, program, table, f)
+        n, n_leaves, found, places = derivatives_of(at, program, table, f)
         for k in range(n):
             u, v, both, t = 0.0, 0.0, 0.0, n_leaves
             for a in range(n_leaves):

@@ -188,17 +188,6 @@ def alias_table(weights: np.ndarray, chances: np.ndarray, aliases: np.ndarray) -
             n_small += 1
 
 
-def sorted_by_block(numbers: np.ndarray, n_blocks: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each block begins, the first being all N rows, and positions of pairs (K, N) by block.
-
-    Pairs of the first block are left out.
-    """
-    sizes = np.bincount(numbers.ravel(), minlength=n_blocks)
-    pairs = np.argsort(numbers, axis=None, kind="stable")[sizes[0] :].astype(np.int32)
-    sizes[0] = numbers.shape[1]
-    return np.concatenate([[0], np.cumsum(sizes)]), pairs
-
-
 @njit(cache=True, error_model="numpy")
 def alias_tables(
     weights: np.ndarray,
@@ -396,7 +385,10 @@ def fit_thinning(
     rows = float(exact.size + expected.sum())
     rounded = np.nextafter(bounds.astype(np.float32), np.float32(np.inf))
     rounded[:, :, exact] = 0.0
-    starts, pairs = sorted_by_block(numbers, 1 + blocks.levels.size)
+    lengths = np.bincount(numbers.ravel(), minlength=1 + blocks.levels.size)
+    pairs = np.argsort(numbers, axis=None, kind="stable")[lengths[0] :].astype(np.int32)
+    lengths[0] = n_rows  # the first block has all rows, and no pairs
+    starts = np.concatenate([[0], np.cumsum(lengths)])
     chances = np.empty((len(radii), n_rows + pairs.size), np.float32)
     aliases, totals = np.empty(chances.shape, np.int32), np.empty((len(radii), starts.size - 1))
     for k, table in enumerate(rounded):

@@ -79,7 +79,7 @@ def stored(job: Job) -> Outcome:
         times.append(watch.stop().wall_s)
         return store
 
-    with patch("amc_pymc.steps.model_densities.stored_rows", timed):
+    with patch("amc_pymc.steps.preparation.stored_rows", timed):
         step, built = samplers.timed_step(
             model, lambda: amc.RacingMetropolis(race="normal", rows=rows, progressbar=False)
         )

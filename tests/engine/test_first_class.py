@@ -12,7 +12,7 @@ from numba import njit, typeof, types
 from numba.core import event
 from numba.core.errors import TypingError
 
-from amc_pymc.engine.first_class import bound_function, caller, first_class
+from amc_pymc.engine.first_class import FirstClassFunction, caller, first_class
 from amc_pymc.engine.jit import njit as kernel_njit
 
 SIGNATURE = types.float64(types.float64[::1])
@@ -57,34 +57,34 @@ def test_arrays_of_any_order():
     ]
     for each in orders:
         for line in (weights, np.repeat(weights, 2)[::2], weights.astype(">f8")):
-            function = bound_function(weighted, SIGNATURE, [line, each, place])
+            function = FirstClassFunction(weighted, SIGNATURE, [line, each, place])
             assert call(function, X) == pytest.approx(expected(weights, table, place), rel=1e-14)
 
 
 def test_kernels_are_bound_for_each_signature():
     """Those of one number of arguments and the same arrays."""
     bound = [np.array([2.0, 3.0]), np.ones((3, 2)), np.array([0])]
-    function = bound_function(weighted, SIGNATURE, bound)
+    function = FirstClassFunction(weighted, SIGNATURE, bound)
     single = types.float64(types.float32[::1])
     assert call(function, X) == 36.0
-    assert call(bound_function(weighted, single, bound), X.astype(np.float32)) == 36.0
+    assert call(FirstClassFunction(weighted, single, bound), X.astype(np.float32)) == 36.0
 
 
 def test_each_function_has_its_own_arrays():
     """Also when one of them has gone and a new one has taken its place."""
     data = [arrays(seed) for seed in range(4)]
-    functions = [bound_function(weighted, SIGNATURE, list(each)) for each in data[:3]]
+    functions = [FirstClassFunction(weighted, SIGNATURE, list(each)) for each in data[:3]]
     for function, each in zip(functions, data):
         assert call(function, X) == pytest.approx(expected(*each), rel=1e-14)
     del functions[1]
     gc.collect()
-    functions.insert(1, bound_function(weighted, SIGNATURE, list(data[3])))
+    functions.insert(1, FirstClassFunction(weighted, SIGNATURE, list(data[3])))
     for function, each in zip(functions, [data[0], data[3], data[2]]):
         assert call(function, X) == pytest.approx(expected(*each), rel=1e-14)
 
 
 def test_arrays_are_kept_alive():
-    function = bound_function(weighted, SIGNATURE, list(arrays(1)))
+    function = FirstClassFunction(weighted, SIGNATURE, list(arrays(1)))
     gc.collect()
     np.full(1_000, np.nan)
     assert call(function, X) == pytest.approx(expected(*arrays(1)), rel=1e-14)
@@ -92,10 +92,10 @@ def test_arrays_are_kept_alive():
 
 def test_further_functions_of_a_kernel_are_not_compiled():
     """However many live at the same time."""
-    kept = [bound_function(weighted, SIGNATURE, list(arrays(0)))]
+    kept = [FirstClassFunction(weighted, SIGNATURE, list(arrays(0)))]
     assert kept[0].address
     with event.install_recorder("numba:compile") as recorder:
-        kept += [bound_function(weighted, SIGNATURE, list(arrays(k))) for k in range(1, 5)]
+        kept += [FirstClassFunction(weighted, SIGNATURE, list(arrays(k))) for k in range(1, 5)]
         assert len({f.address for f in kept}) == 5
     assert not recorder.buffer
     for k, function in enumerate(kept):
@@ -104,7 +104,7 @@ def test_further_functions_of_a_kernel_are_not_compiled():
 
 def test_functions_of_one_signature_are_one_type():
     """Loops are compiled once for all of them."""
-    kept = [bound_function(weighted, SIGNATURE, list(arrays(k))) for k in range(2)]
+    kept = [FirstClassFunction(weighted, SIGNATURE, list(arrays(k))) for k in range(2)]
     assert typeof(kept[0]) == typeof(kept[1]) == typeof(first_class(SIGNATURE)(lambda x: x[0]))
 
 
@@ -118,7 +118,7 @@ def ask_all(addresses, x):
 
 def test_calls_by_address():
     functions = [
-        bound_function(weighted, SIGNATURE, list(arrays(2))),
+        FirstClassFunction(weighted, SIGNATURE, list(arrays(2))),
         first_class(SIGNATURE)(lambda x: x[1]),
     ]
     found = ask_all(np.array([f.address for f in functions]), X)
@@ -130,12 +130,12 @@ import numpy as np
 from numba import types
 from numba.core import event
 from numba.core.errors import TypingError
-from amc_pymc.engine.first_class import bound_function
+from amc_pymc.engine.first_class import FirstClassFunction
 from a_kernel import last
 
 arrays = np.ones((SIZE, 2)),
 with event.install_recorder("numba:compile") as recorder:
-    bound_function(last, types.float64(types.float64[::1]), list(arrays)).address
+    FirstClassFunction(last, types.float64(types.float64[::1]), list(arrays)).address
 print(len(recorder.buffer))
 """
 KERNEL = """

@@ -14,8 +14,8 @@ from pymc.distributions.transforms import Interval, ordered
 from scipy import special, stats
 
 from amc_pymc.likelihood_free.model_prior import PriorTransform
-from amc_pymc.reading import batched
-from amc_pymc.reading.batched import Batched
+from amc_pymc.reading import graphs
+from amc_pymc.reading.graphs import Batched
 
 N = 2000
 GRID = (np.arange(N) + 0.5) / N
@@ -482,21 +482,21 @@ X = np.arange(12.0).reshape(4, 3)
 
 
 def test_batches_are_evaluated_at_once():
-    graphs = square()
-    a, b = graphs([X], 4)
+    found = square()
+    a, b = found([X], 4)
     np.testing.assert_array_equal(a, X**2)
     np.testing.assert_array_equal(b, X.sum(axis=1))
-    assert graphs.fallback is None
+    assert found.fallback is None
 
 
 def test_a_batch_with_other_values_is_noticed(monkeypatch):
-    right = batched.vectorize_graph
+    right = graphs.vectorize_graph
     monkeypatch.setattr(
-        batched, "vectorize_graph", lambda outputs, swap: [o + 1e-4 for o in right(outputs, swap)]
+        graphs, "vectorize_graph", lambda outputs, swap: [o + 1e-4 for o in right(outputs, swap)]
     )
-    graphs = square()
-    np.testing.assert_array_equal(graphs([X], 4)[0], X**2)
-    assert graphs.fallback == "ValueError: the graph gives other values for a batch"
+    found = square()
+    np.testing.assert_array_equal(found([X], 4)[0], X**2)
+    assert found.fallback == "ValueError: the graph gives other values for a batch"
 
 
 def test_discrete_parents_pick_elements():

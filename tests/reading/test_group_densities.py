@@ -14,8 +14,8 @@ from scipy.special import logsumexp
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.reading.group_densities import NODES, TOLERANCE, GroupDensities, choose_nodes
 from amc_pymc.reading.groups import take_groups
-from amc_pymc.steps.model_densities import grouped_densities
-from amc_pymc.tall.groups import loops
+from amc_pymc.steps.preparation import grouped_densities
+from amc_pymc.tall import groups as loops
 from amc_pymc.tall.samplers.compiled import state_values
 from models.grouped import EXAMPLES
 from tests.reading.group_models import ACCEPTED

@@ -11,7 +11,7 @@ from pytensor.compile.mode import Mode
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.reading.graphs import initial_point_of, remembering
 from amc_pymc.reading.groups import take_groups
-from amc_pymc.tall.groups.printed import printed_groups
+from amc_pymc.tall.groups import printed_groups
 from models.grouped import EXAMPLES
 from tests.reading.group_models import ACCEPTED, EITHER, REFUSED
 

@@ -110,7 +110,7 @@ def test_checks_of_data(p, expected):
 
 def test_priors_of_a_model():
     """A log density with a Jacobian and a Cholesky factor, as PyMC computes it."""
-    from amc_pymc.steps.model_densities import checked_densities
+    from amc_pymc.steps.preparation import checked_densities
     from amc_pymc.steps.settings import Options
 
     model = bivariate()

@@ -103,7 +103,7 @@ def unprepared(monkeypatch):
     def prepare(*args, **kwargs):
         raise AssertionError("the model was taken apart before the arguments were checked")
 
-    for module in ("racing_gibbs", "grouping"):
+    for module in ("racing_gibbs", "racing_metropolis", "racing_forecast"):
         monkeypatch.setattr(f"amc_pymc.steps.{module}.prepare", prepare)
 
 

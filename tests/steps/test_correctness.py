@@ -12,7 +12,7 @@ from scipy import stats
 import amc_pymc as amc
 
 from amc_pymc.tall.samplers import metropolis
-from amc_pymc.tall.samplers.tuning import RANDOM_WALK, SURROGATE
+from amc_pymc.tall.samplers.metropolis import RANDOM_WALK, SURROGATE
 
 
 def sample(model, step, draws, tune=1_000, seeds=(1, 2), chains=2):

@@ -11,8 +11,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.steps.grouping import chosen_factor
-from amc_pymc.steps.settings import Options
+from amc_pymc.steps.settings import Options, chosen_factor
 from amc_pymc.tall.samplers.compiled import unit_changes
 from amc_pymc.tall.samplers.preparation import probe_moves
 

@@ -13,8 +13,7 @@ import amc_pymc as amc
 
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.steps import racing_metropolis
-from amc_pymc.steps.grouping import chosen_factor
-from amc_pymc.steps.settings import Options
+from amc_pymc.steps.settings import Options, chosen_factor
 
 N_ROWS, N_GROUPS = 120, 70  # more levels than are taken case by case
 _rng = np.random.default_rng(1)

@@ -8,8 +8,8 @@ from grouped_runs import racing, sample
 import amc_pymc as amc
 
 from amc_pymc.reading.group_densities import HELD_TOLERANCE
-from amc_pymc.tall.groups import loops
-from amc_pymc.tall.groups.nodes import hermite_nodes
+from amc_pymc.tall import groups as loops
+from amc_pymc.tall.groups import hermite_nodes
 from models.grouped import intercepts_model, simulate_intercepts
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")

@@ -10,8 +10,8 @@ from scipy import stats
 
 from amc_pymc.engine import Family, Graph
 from amc_pymc.tall.refresh import log_surface, propose_with_tails, refresh_of, run_on_surface
+from amc_pymc.tall.samplers.preparation import gaussian_surface
 from amc_pymc.tall.samplers.raced import GaussianFit
-from amc_pymc.tall.samplers.surface import gaussian_surface
 from amc_pymc.tall.surrogate import Surface, conditional, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 

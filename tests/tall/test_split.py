@@ -7,11 +7,11 @@ import pytest
 from pymc.distributions.transforms import ordered
 
 from amc_pymc.reading.densities import parts_of
-from amc_pymc.steps.model_densities import checked_densities
+from amc_pymc.steps.preparation import checked_densities
 from amc_pymc.steps.settings import Options
 from amc_pymc.tall.refresh import log_surface, refresh_of
+from amc_pymc.tall.samplers.preparation import surface_at
 from amc_pymc.tall.samplers.raced import surrogate_at
-from amc_pymc.tall.samplers.surface import surface_at
 from amc_pymc.tall.split import split
 
 N, K, G, H = 400, 5, 12, 6

@@ -8,7 +8,7 @@ import pytest
 from amc_pymc.engine import Family, Graph
 from amc_pymc.reading.densities import RestDensities
 from amc_pymc.reading.graphs import log_density
-from amc_pymc.reading.particles.model_terms import layout_of
+from amc_pymc.reading.particles.prior import layout_of
 from amc_pymc.tall.split import taken_apart, with_combinations, with_functions
 from amc_pymc.tall.surrogate import (
     Surface,

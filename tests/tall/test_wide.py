@@ -7,7 +7,7 @@ import pytest
 from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.reading.densities import RestDensities
 from amc_pymc.reading.graphs import log_density
-from amc_pymc.reading.particles.model_terms import layout_of
+from amc_pymc.reading.particles.prior import layout_of
 
 SIZE = 12
 

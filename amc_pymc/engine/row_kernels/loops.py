@@ -47,7 +47,7 @@ _LINE = ("eta", "du", "dv", "dw")
 #: Maximum numbers of rows and of points of a block.
 _BLOCK, _POINTS = 256, 64
 
-_compiled = njit(cache=True, error_model="numpy")
+_compiled = njit(cache=True)
 
 
 class TooLarge(ValueError):
@@ -105,7 +105,10 @@ def printed_rows(
     taylor: list[int | str] = [0] * len(value)
     curves = taylor
     if second_order:
-        polynomial = _taylor_polynomial(g, row, along_curves)
+        along_u = g.directional(row, "du")
+        curved = g.directional(along_u, "dv")
+        along = g.directional(row, "dw") if along_curves else along_u
+        polynomial = g.make("add", along, g.make("mul", 0.5, curved))
         check_size(len(g.upstream([polynomial])) + len(leaves) ** 2)
         derivatives = derivatives_by(g, row, leaves)
         check_size(len(g.upstream([polynomial, *derivatives])))
@@ -119,13 +122,6 @@ def printed_rows(
     head = (len(entries), len(dots), program.n_columns, END)
     described = described_dots(g, dots, END)
     return Printed(p.text, (*head, *value, *taylor, *first, *curves, *described))
-
-
-def _taylor_polynomial(g: Graph, row: int, along_curves: bool) -> int:
-    along_u = g.directional(row, "du")
-    curved = g.directional(along_u, "dv")
-    along = g.directional(row, "dw") if along_curves else along_u
-    return g.make("add", along, g.make("mul", 0.5, curved))
 
 
 def check_size(size: int) -> None:
@@ -365,10 +361,10 @@ def totals(zs, columns, slopes, program):
 
 
 @_compiled
-def at_points(program, table, xs, n_rows, out):
+def at_points(program, xs, out):
     """Write outputs (K, P) at points (P, D)."""
     n_points, n_dim = xs.shape
-    block, kept = np.empty((n_dim, _POINTS)), np.empty((n_rows, _POINTS))
+    block, kept = np.empty((n_dim, _POINTS)), np.empty((out.shape[0], _POINTS))
     for begin in range(0, n_points, _POINTS):
         n = min(_POINTS, n_points - begin)
         for d in range(n_dim):

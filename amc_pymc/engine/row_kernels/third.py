@@ -45,7 +45,7 @@ from amc_pymc.engine.row_kernels.loops import RowProgram, TooLarge, check_size, 
 #: Number of arguments; stages: their gradients by leaves, and the bound.
 _N_ARGUMENTS, _GRADIENTS, _BOUND, _END = (DOTS_AT + k for k in (1, 2, 6, 10))
 
-_compiled = njit(cache=True, error_model="numpy")
+_compiled = njit(cache=True)
 
 
 def arguments_of(graph: Graph, row: int) -> list[int]:

@@ -115,16 +115,6 @@ def forget_rows(population: Population, rows: np.ndarray) -> None:
         marked[row >> 6] &= ~(one << np.uint64(row & 63))
 
 
-@njit(cache=True)
-def forget_all(population: Population) -> None:
-    """Unmark all rows except the exact ones."""
-    marked = population.marked
-    one = np.uint64(1)
-    marked[:] = np.uint64(0)
-    for row in population.exact:
-        marked[row >> 6] |= one << np.uint64(row & 63)
-
-
 # --- rules and results ----------------------------------------------------------------------------
 
 
@@ -193,16 +183,6 @@ def first_bad(values: np.ndarray) -> int:
     return -1
 
 
-@njit(cache=True)
-def _drop_impossible(alive: np.ndarray, arms: np.ndarray, values: np.ndarray) -> None:
-    """Drop arms with a reward of -inf."""
-    for a in range(arms.size):
-        for j in range(values.shape[1]):
-            if values[a, j] == -np.inf:
-                alive[arms[a]] = False
-                break
-
-
 @njit(cache=True, fastmath={"nnan", "nsz"})
 def _extremes(values: np.ndarray, a: int, b: int) -> tuple[float, float]:
     """Return the smallest and largest difference of rows a and b, which must not hold NaN."""
@@ -229,11 +209,11 @@ class _Seen(NamedTuple):
 
 
 @njit(cache=True)
-def _merge(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> int:
-    """Add a chunk of rewards (k, m), overwritten, of the remaining arms to the moments of n rows."""
+def _merge(total: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> None:
+    """Add a chunk of rewards (k, m), overwritten, of the remaining arms to the moments, which are then of ``total`` rows."""
     mean, squares, low, high = seen
     k, m = values.shape
-    total: int = n + m
+    n = total - m
     chunk_mean = np.zeros(k)
     for a in range(1, k):
         s = 0.0
@@ -271,7 +251,6 @@ def _merge(n: int, seen: _Seen, arms: np.ndarray, values: np.ndarray) -> int:
             squares[arms[a], arms[b]] += shift * (chunk_mean[b] - mean[arms[b]]) * n
     for a in range(k):
         mean[arms[a]] += (chunk_mean[a] - mean[arms[a]]) * m / total
-    return total
 
 
 @njit(cache=True)
@@ -384,22 +363,23 @@ def race(
                 drawn += rows.size
             values = rewards(arm_points, centre, rows)
             evaluated += arms.size * rows.size
+            n += rows.size
             bad = first_bad(values)
             if bad >= 0:
                 status, bad_row = NOT_FINITE, int(rows[bad])
-                n += rows.size
                 break
-            _drop_impossible(alive, arms, values)
+            for a in range(arms.size):
+                if values[a].min() == -np.inf:
+                    alive[arms[a]] = False
             n_alive = int(np.count_nonzero(alive))
             if n_alive < arms.size:
                 if n_alive <= 1:
-                    n += rows.size
                     break
                 possible = np.flatnonzero(alive[arms])
                 values = values[possible]
                 arms = arms[possible]
                 arm_points = points[arms]
-            n = _merge(n, seen, arms, values)
+            _merge(n, seen, arms, values)
         for a in range(n_arms):
             scores[a] = seen.mean[a] + bias[a] if alive[a] else -np.inf
         if status == DECIDED:
@@ -409,7 +389,9 @@ def race(
             arms_left = n_alive
     if drawn <= read.size:
         forget_rows(population, read[:drawn])
-    else:
-        forget_all(population)
+    else:  # more rows than are remembered
+        population.marked[:] = np.uint64(0)
+        for row in population.exact:
+            population.marked[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
     margin = scores[1] - scores[0] if n_arms == 2 else 0.0
     return RaceResult(winner, n, rounds, margin, status, bad_row, evaluated, arms_left)

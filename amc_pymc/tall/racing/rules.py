@@ -73,9 +73,8 @@ class NormalRace:
         share = self.delta / max(1, n_arms - 1)
         b = b_normal(share, first, sides="two" if n_arms == 2 else "one")
         error = np.sqrt((1.0 - (sizes - 1.0) / max(1, n_raced - 1)) / np.maximum(1, sizes))
-        return _rule(sizes, zero_sd_decides)._replace(
-            sd_factor=b * error, guarded=not zero_sd_decides
-        )
+        none, decides = np.zeros(sizes.size), bool(zero_sd_decides)
+        return RaceRule(sizes, b * error, none, not decides, decides, np.inf)
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
         """Return the expected rows of a two-arm race for gaps in sds of the rows' differences."""
@@ -106,7 +105,8 @@ class ExactRace:
 
     def rule(self, n_raced: int, n_arms: int, *, zero_sd_decides: bool = False) -> RaceRule:
         """Return the rule of a race of ``n_arms`` arms over ``n_raced`` rows."""
-        return _rule(np.array([n_raced], dtype=np.int64), False)
+        none = np.zeros(1)
+        return RaceRule(np.array([n_raced], np.int64), none, none, False, False, np.inf)
 
     def expected_rows(self, gap_in_sds: ArrayLike, n_raced: int) -> np.ndarray:
         """Return the number of all rows, for any gap."""
@@ -114,11 +114,7 @@ class ExactRace:
 
 
 Race = NormalRace | ExactRace
-_NAMED: dict[str, Any] = {
-    "auto": AutoRace,
-    "normal": NormalRace,
-    "exact": ExactRace,
-}
+_NAMED: dict[str, Any] = {"auto": AutoRace, "normal": NormalRace, "exact": ExactRace}
 
 
 def as_race(race: str | Race, delta: float | None = None, batch_size: int | None = None) -> Race:
@@ -176,12 +172,6 @@ def schedule(n_raced: int, batch_size: int) -> np.ndarray:
         sizes.append(size)
         size *= 2
     return np.array([*sizes, n_raced], dtype=np.int64)
-
-
-def _rule(sizes: np.ndarray, zero_sd_decides: bool) -> RaceRule:
-    """Return a rule whose half-widths are zero."""
-    zero = np.zeros(sizes.size)
-    return RaceRule(sizes, zero, zero, False, bool(zero_sd_decides), np.inf)
 
 
 # --- checks ---------------------------------------------------------------------------------------
@@ -379,8 +369,13 @@ def _walk(b: float, first_fraction: float, sides: Sides) -> Iterator[_Round]:
         forecast = math.sqrt(known / now) * nodes
         sd = math.sqrt(1.0 - known / now)
         crossed = mass @ ndtr((forecast - b) / sd)
-        nodes, weights = _quadrature(low, min(b, reach))
-        mass = weights * (mass @ _density((nodes - forecast[:, None]) / sd)) / sd
+        high = min(b, reach)
+        half = 0.5 * (high - low)
+        nodes, weights = _legendre(_NODES + math.ceil(_NODES_PER_SD * (high - low)))
+        nodes, weights = low + half * (nodes + 1.0), half * weights
+        z = (nodes - forecast[:, None]) / sd
+        density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+        mass = weights * (mass @ density) / sd
         yield _Round(now, crossed, nodes, mass)
         known = now
 
@@ -393,16 +388,4 @@ def _information(first_fraction: float) -> NDArray[np.float64]:
     return fractions / (1.0 - fractions)
 
 
-def _quadrature(low: float, high: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    nodes, weights = _legendre(_NODES + math.ceil(_NODES_PER_SD * (high - low)))
-    half = 0.5 * (high - low)
-    return low + half * (nodes + 1.0), half * weights
-
-
-@lru_cache(maxsize=512)
-def _legendre(size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return np.polynomial.legendre.leggauss(size)
-
-
-def _density(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+_legendre = lru_cache(maxsize=512)(np.polynomial.legendre.leggauss)

@@ -8,13 +8,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from amc_pymc.arguments import positive_int, share_or_none
 from amc_pymc.rng import as_generator
 from amc_pymc.tall.racing.race import Population, RaceRule, make_population
-from amc_pymc.tall.racing.rules import Race
-from amc_pymc.tall.samplers.compiled import Densities, Log, Races, entry_point, unit_changes
+from amc_pymc.tall.racing.rules import AutoRace, ExactRace, Race
+from amc_pymc.tall.samplers.compiled import (
+    Densities,
+    Log,
+    Races,
+    as_they_are,
+    entry_point,
+    unit_changes,
+)
 from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import Raced, Surrogate, surrogate_at
-from amc_pymc.tall.samplers.tuning import Audits, Moments, Pieces
+from amc_pymc.tall.samplers.raced import Moments, Raced, Surrogate, surrogate_at
 from amc_pymc.tall.thinning import Thinning, not_thinned
 
 # --- audits ----------------------------------------------------------------------------------------
@@ -28,6 +35,34 @@ _BLOCKS, _ROOM = 20, 4
 #: evaluations of one row.
 _DRAW_COST = 3_000
 _START_COST = 20_000_000
+
+
+@dataclass(frozen=True)
+class Audits:
+    """Settings of audits: decisions repeated on all rows to measure the error rate.
+
+    They are a uniform sample of a chain's decisions.
+
+    Parameters
+    ----------
+    number : int
+        Maximum number of audited decisions per chain.
+    max_share : float or None
+        Maximum share of time spent on audits, estimated from row counts so a seed reproduces a run;
+        None for no limit.
+    chains : int
+        Number of chains that share the time spent on setup. ``pm.sample`` does not tell step methods how
+        many chains it runs; give the number if it is not four. ``sample_product_space`` sets it.
+    """
+
+    number: int = 200
+    max_share: float | None = 0.1
+    chains: int = 4
+
+    def __post_init__(self) -> None:
+        positive_int("audits", self.number, 0)
+        share_or_none("max_share", self.max_share, whole=True)
+        positive_int("chains", self.chains)
 
 
 class AuditTally(NamedTuple):
@@ -58,7 +93,11 @@ class Auditor:
         self.blocks = max(1, min(_BLOCKS, draws))
         self.quota = -(-settings.number // self.blocks)
         #: Compiled loops write to it.
-        self.log = sampler.new_log(_ROOM * self.quota if draws and settings.number else 0)
+        self.log = Log.empty(
+            _ROOM * self.quota if draws and settings.number else 0,
+            sampler.prepared.start.size,
+            sampler.logged,
+        )
         self.block_length = max(1, draws // self.blocks)
         self.draws = draws
         self.draw = 0
@@ -93,9 +132,11 @@ class Auditor:
         kept = int(min(self.log.seen[0], self.log.x.shape[0]))
         due = self.settings.number * self.draw // max(1, self.draws) - self.tally.audited
         chosen = rng.permutation(kept)[: max(0, due)]
-        audited = wrong = units = 0
+        audited, wrong, units = 0, 0, 0
+        n_raced = self.n_units - sampler.prepared.exact_rows.size
         for k in chosen:
-            cost = self._cost(k, sampler)
+            # A race that read every unit needs no repetition.
+            cost = 0 if self.log.read[k] >= n_raced else self.n_units * sampler.passes(self.log, k)
             if cost and not self._affordable(units + cost):
                 break
             units += cost
@@ -106,12 +147,6 @@ class Auditor:
         added = AuditTally(audited, wrong, units)
         self.tally = AuditTally(*(a + b for a, b in zip(self.tally, added)))
         return added
-
-    def _cost(self, k: int, sampler: Sampler) -> int:
-        """Return the units read to repeat decision k on all; 0 if its race read every unit."""
-        if self.log.read[k] >= self.n_units - sampler.prepared.exact_rows.size:
-            return 0
-        return self.n_units * sampler.passes(self.log, k)
 
     def _affordable(self, units: int) -> bool:
         share = self.settings.max_share
@@ -132,6 +167,42 @@ _SAFE = 5.0
 #: the same if it is as large in the second half of tuning, which chance seldom makes happen twice.
 _DRIFTS, _DRIFTS_TWICE = 0.4, 0.3
 _NOT_THINNED = not_thinned()
+#: Successive pieces of a chain whose means are compared, and the fewest points that are judged.
+_PIECES, FEWEST = 10, 100
+
+
+class Pieces:
+    """Means of ten successive pieces of a chain of ``number`` points (D,), and the variance of all."""
+
+    def __init__(self, number: int, size: int):
+        self.number, self.length, self.count = number, max(1, number // _PIECES), 0
+        self.first, self.squares = np.zeros(size), np.zeros(size)
+        self.sums = np.zeros((_PIECES, size))
+
+    def add(self, x: np.ndarray) -> None:
+        """Add one point."""
+        piece = self.count // self.length
+        if not self.count:
+            self.first = x.copy()
+        if piece < _PIECES:
+            shift = x - self.first
+            self.sums[piece] += shift
+            self.squares += shift * shift
+        self.count += 1
+
+    def between(self) -> np.ndarray | None:
+        """Return the share (D,) of each coordinate's variance that lies between pieces.
+
+        A chain whose draws are worth E independent ones has 10 / E if E is large, and about 0.4 if
+        E is 20. A coordinate that has never moved has 1. None unless it is complete, and if
+        there are too few points to judge.
+        """
+        if self.number < FEWEST or self.count != self.number:
+            return None
+        means = self.sums / self.length
+        variance = self.squares / (_PIECES * self.length) - means.mean(axis=0) ** 2
+        moved = variance > 0.0
+        return np.where(moved, means.var(axis=0) / np.where(moved, variance, 1.0), 1.0)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -155,12 +226,23 @@ class Sampler:
     @cached_property
     def compiled(self) -> tuple[Densities, Population, RaceRule]:
         """Densities, population of units and decision rule of the races."""
-        prepared = self.prepared
+        prepared, cut = self.prepared, self.prepared.cut
         population = make_population(prepared.densities.n_units, prepared.exact_rows)
-        return self._densities(), population, self._rule(population.n_raced)
+        parameters = as_they_are if cut is None else cut.native
+        densities = Densities(
+            self.rewards, prepared.densities.rest, parameters, prepared.raced.reads
+        )
+        return densities, population, self._rule(population.n_raced)
 
-    def _densities(self) -> Densities:
-        return self.prepared.compiled(self.prepared.raced.rewards)
+    @property
+    def rewards(self) -> Any:
+        """First-class function of the units' residuals or their changes."""
+        return self.prepared.raced.rewards
+
+    @property
+    def logged(self) -> int:
+        """Number of values that are logged beside a point: the proposal."""
+        return self.prepared.start.size
 
     def _rule(self, n_raced: int) -> RaceRule:
         rule = self.race.rule(n_raced, 2, zero_sd_decides=self.prepared.rounding_only)
@@ -173,8 +255,9 @@ class Sampler:
 
     @property
     def thinning(self) -> Thinning:
-        """Thinning of decisions; one without radii if they are races."""
-        return _NOT_THINNED
+        """Thinning of decisions, if rows have bounds and the race permits it; else one without radii."""
+        thinning, permitted = self.prepared.thinning, isinstance(self.race, ExactRace | AutoRace)
+        return thinning if thinning is not None and permitted else _NOT_THINNED
 
     def run(self, loop: Any, *args: Any) -> Any:
         """Run the sampler's compiled loop."""
@@ -182,10 +265,6 @@ class Sampler:
         if entry is None:
             entry = self.__dict__["_entry"] = entry_point(loop, args)
         return entry(*args)
-
-    def new_log(self, capacity: int) -> Log:
-        """Return a log for ``capacity`` decisions."""
-        raise NotImplementedError
 
     def passes(self, log: Log, k: int) -> int:
         """Return the number of passes over all units that repeat a logged decision."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,8 +11,9 @@ import numpy as np
 
 from numba import types
 
-from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.first_class import FirstClassFunction, first_class
 from amc_pymc.engine.jit import fill, njit
+from amc_pymc.engine.machine import call
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing.race import DECIDED, NOT_FINITE, Population, RaceRule, first_bad, race
 from amc_pymc.tall.samplers.raced import Surrogate, surrogate_change
@@ -84,15 +87,15 @@ def _alike(points: np.ndarray, coordinates: np.ndarray) -> bool:
 
 
 @njit(cache=True)
-def _of_exact(
+def of_exact(
     points: np.ndarray, centre: np.ndarray, units: np.ndarray, densities: Densities
 ) -> tuple[float, int]:
-    """Return the change of the units that are read at every decision, and one that is not finite or -1."""
+    """Return the sum of the last point's rewards over units, and a unit that is not finite or -1."""
     if units.size == 0:
         return 0.0, -1
-    changes = densities.rewards(points, centre, units)
-    bad = first_bad(changes)
-    return changes[1].sum(), units[bad] if bad >= 0 else -1
+    values = densities.rewards(points, centre, units)
+    bad = first_bad(values)
+    return values[-1].sum(), units[bad] if bad >= 0 else -1
 
 
 @njit(cache=True)
@@ -106,7 +109,7 @@ def _by_race(known: float, points: np.ndarray, races: Races, rng: np.random.Gene
     n_raced = population.n_raced
     change = surrogate_change(points, surrogate)
     n_exact = population.exact.size
-    more, bad = _of_exact(points, surrogate.centre, population.exact, densities)
+    more, bad = of_exact(points, surrogate.centre, population.exact, densities)
     if bad >= 0:
         return _verdict(False, -np.inf, n_exact, NOT_FINITE, bad)
     change += more
@@ -142,15 +145,13 @@ def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Genera
         return _by_race(known, points, races, rng)
     q = np.empty(1 + thinning.blocks.levels.size)
     k = rates(points, thinning, q)
-    expected = np.inf
-    if k >= 0:
-        expected = np.dot(q, thinning.totals[k])
+    expected = np.dot(q, thinning.totals[k]) if k >= 0 else np.inf
     total, always = known + surrogate_change(points, races.surrogate), thinning.exact
     if not expected <= thinning.most:
         if always.size == 0 and abs(total) > expected:  # more than all rows could change
             return _verdict(total > 0.0, total, 0, DECIDED, -1)
         return _by_race(known, points, races, rng)
-    more, bad = _of_exact(points, thinning.centre, always, densities)
+    more, bad = of_exact(points, thinning.centre, always, densities)
     if bad >= 0:
         return _verdict(False, -np.inf, always.size, NOT_FINITE, bad)
     total += more
@@ -198,6 +199,39 @@ def entry_point(dispatcher: Any, args: tuple[Any, ...]) -> Callable[..., Any]:
     kinds = tuple(dispatcher.typeof_pyval(a) for a in args)
     dispatcher.compile(kinds)
     return dispatcher.overloads[kinds].entry_point
+
+
+# --- Python functions in compiled loops ------------------------------------------------------------
+
+
+#: Type of native functions of an array, a place for the result, and the size of the array.
+_NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+@njit(cache=True)
+def _ask(x, place):
+    """Call the Python function at address place[0] at x (D,)."""
+    out = np.empty(1)
+    call(place[0], x, out, x.size)
+    return out[0]
+
+
+def log_density_of(function: Callable) -> FirstClassFunction:
+    """Return a first-class function that calls the Python ``function(x) -> float``.
+
+    An exception inside ``function`` becomes NaN.
+    """
+
+    def called(x, out, size) -> None:
+        found = ctypes.c_double.from_address(out)
+        try:
+            found.value = function(np.array((ctypes.c_double * size).from_address(x)))
+        except BaseException:  # also interrupts, which ctypes would print and ignore
+            found.value = np.nan
+
+    native = _NATIVE(called)
+    address = ctypes.cast(native, ctypes.c_void_p).value
+    return FirstClassFunction(_ask, LOGP, [np.array([address], np.int64)], native)
 
 
 # --- counts ---------------------------------------------------------------------------------------

@@ -11,15 +11,15 @@ import math
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
-from amc_pymc.tall.racing.race import DECIDED, NOT_FINITE, RaceResult, RaceRule, first_bad, race
+from amc_pymc.tall.racing.race import DECIDED, NOT_FINITE, RaceResult, RaceRule, race
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import Densities, Log, Races, add_counts, log_decision
+from amc_pymc.tall.samplers.compiled import Log, Races, add_counts, log_decision, of_exact
 from amc_pymc.tall.samplers.raced import Surrogate, surrogate_total
 
 #: Further statuses of a sweep: no state has a positive density; the rest of the log density is
@@ -100,17 +100,20 @@ class Gibbs(Sampler):
 
     elements: Elements
 
-    def _densities(self) -> Densities:
-        return self.prepared.compiled(self.prepared.raced.state_rewards)
+    @property
+    def rewards(self) -> Any:
+        """First-class function of the units' residuals."""
+        return self.prepared.raced.state_rewards
+
+    @property
+    def logged(self) -> int:
+        """Number of values that are logged beside a point: the noise of the states."""
+        return self.elements.most_states
 
     def _rule(self, n_raced: int) -> RaceRule:
         """Return the rule for the largest number of states, which holds for fewer, too."""
         arms = max(2, self.elements.most_states)
         return self.race.rule(n_raced, arms, zero_sd_decides=self.prepared.rounding_only)
-
-    def new_log(self, capacity: int) -> Log:
-        """Return a log for ``capacity`` draws of elements."""
-        return Log.empty(capacity, self.prepared.start.size, self.elements.most_states)
 
     def passes(self, log: Log, k: int) -> int:
         """Return the number of states, each of which takes a pass."""
@@ -118,11 +121,8 @@ class Gibbs(Sampler):
 
     def confirmed(self, log: Log, k: int, surrogate: Surrogate | None) -> bool:
         """Whether the state drawn has the highest score on all units."""
-        element, drawn, densities = (
-            int(log.subject[k]),
-            int(log.outcome[k]),
-            self.prepared.densities,
-        )
+        element, drawn = int(log.subject[k]), int(log.outcome[k])
+        densities = self.prepared.densities
         states = self.elements.states_of(element)
         points = np.repeat(log.x[k][None, :], states.size, axis=0)
         points[:, self.elements.coordinate[element]] = states
@@ -159,18 +159,12 @@ def step(
         _raise_bad(sampler, status, element, where)
     chain.draw += 1
     if tuning:
-        _tune(sampler, chain, counts, x)
+        add_counts(chain.totals, counts)
+        if past_start(chain) and sampler.prepared.surrogate is not None:
+            chain.visited.add(sampler.prepared.eta(x))
+        if learns_now(chain):
+            learn(sampler, chain)
     return x, counts
-
-
-def _tune(sampler: Gibbs, chain: Chain, counts: GibbsCounts, x: np.ndarray) -> None:
-    add_counts(chain.totals, counts)
-    if sampler.prepared.surrogate is None:
-        return
-    if past_start(chain):
-        chain.visited.add(sampler.prepared.eta(x))
-    if learns_now(chain):
-        learn(sampler, chain)
 
 
 def learn(sampler: Gibbs, chain: Chain) -> None:
@@ -224,70 +218,15 @@ def race_states(
         if not np.all(np.isfinite(points[a])):
             return RaceResult(a, 0, 0, 0.0, _NOT_EXPANDABLE, -1, 0, 0)
         bias[a] += surrogate_total(points[a], races.surrogate)
-        if exact.size:
-            values = rewards(points[a : a + 1], centre, exact)
-            bad = first_bad(values)
-            if bad >= 0:
-                return RaceResult(a, 0, 0, 0.0, NOT_FINITE, exact[bad], 0, 0)
-            bias[a] += values.sum()
+        more, bad = of_exact(points[a : a + 1], centre, exact, races.densities)
+        if bad >= 0:
+            return RaceResult(a, 0, 0, 0.0, NOT_FINITE, bad, 0, 0)
+        bias[a] += more
         if not np.isfinite(bias[a]):  # a control variate that overflows far from its centre
             bias[a] = -np.inf
     if bias.max() > -np.inf:
         bias = (bias - bias.max()) / max(1, races.population.n_raced)
     return race(rewards, points, centre, bias, races.population, races.rule, rng)
-
-
-@njit(cache=True)
-def _draw(
-    e: int | np.integer,
-    x: np.ndarray,
-    elements: Elements,
-    races: Races,
-    rng: np.random.Generator,
-    log: Log,
-    log_rng: np.random.Generator,
-    counts: GibbsCounts,
-) -> tuple[int, int]:
-    """Draw element e; return the status and the offending unit or the position of the state."""
-    coordinate = elements.coordinate[e]
-    states = elements.states[elements.first[e] : elements.first[e + 1]]
-    noise = np.empty(states.size)
-    for k in range(states.size):
-        noise[k] = -math.log(-math.log(1.0 - rng.random()))
-    scores, old = np.empty(states.size), x[coordinate]
-    bad, possible = False, 0
-    for k in range(states.size):
-        x[coordinate] = states[k]
-        rest = races.densities.rest(x)
-        bad = bad or np.isnan(rest) or rest == np.inf
-        possible += rest > -np.inf
-        scores[k] = rest + noise[k]
-    x[coordinate] = old
-    if bad:
-        return _REST_NOT_FINITE, -1
-    if possible == 0:
-        return _NO_STATE, -1
-    if possible == 1 or not elements.raced[e]:
-        winner: int | np.integer = np.argmax(scores)
-    else:
-        result = race_states(x, coordinate, states, scores, races, rng)
-        if result.status == _NOT_EXPANDABLE:
-            return _NOT_EXPANDABLE, result.winner
-        if result.status != DECIDED:
-            return result.status, result.row
-        if result.winner < 0:
-            return _NO_STATE, -1
-        winner = result.winner
-        counts.races[0] += 1
-        counts.raced[0] += result.rows
-        counts.other[0] += races.population.exact.size
-        counts.arms_left[0] += result.arms_left
-        counts.rewards[0] += result.rewards
-        log_decision(log, x, noise, int(e), winner, result.rewards / possible, log_rng)
-    counts.drawn[0] += 1
-    counts.changed[0] += states[winner] != old
-    x[coordinate] = states[winner]
-    return DECIDED, -1
 
 
 @njit(cache=True)
@@ -312,7 +251,42 @@ def run_sweeps(
             j = np.int64(rng.random() * (i + 1))
             order[i], order[j] = order[j], order[i]
         for e in order:
-            status, where = _draw(e, x, elements, races, rng, log, log_rng, counts)
-            if status != DECIDED:
-                return status, e, where
+            coordinate = elements.coordinate[e]
+            states = elements.states[elements.first[e] : elements.first[e + 1]]
+            noise = np.empty(states.size)
+            for k in range(states.size):
+                noise[k] = -math.log(-math.log(1.0 - rng.random()))
+            scores, old = np.empty(states.size), x[coordinate]
+            bad, possible = False, 0
+            for k in range(states.size):
+                x[coordinate] = states[k]
+                rest = races.densities.rest(x)
+                bad = bad or np.isnan(rest) or rest == np.inf
+                possible += rest > -np.inf
+                scores[k] = rest + noise[k]
+            x[coordinate] = old
+            if bad:
+                return _REST_NOT_FINITE, e, -1
+            if possible == 0:
+                return _NO_STATE, e, -1
+            if possible == 1 or not elements.raced[e]:
+                winner: int | np.integer = np.argmax(scores)
+            else:
+                result = race_states(x, coordinate, states, scores, races, rng)
+                if result.status == _NOT_EXPANDABLE:
+                    return _NOT_EXPANDABLE, e, result.winner
+                if result.status != DECIDED:
+                    return result.status, e, result.row
+                if result.winner < 0:
+                    return _NO_STATE, e, -1
+                winner = result.winner
+                counts.races[0] += 1
+                counts.raced[0] += result.rows
+                counts.other[0] += races.population.exact.size
+                counts.arms_left[0] += result.arms_left
+                counts.rewards[0] += result.rewards
+                log_decision(log, x, noise, int(e), winner, result.rewards / possible, log_rng)
+            counts.drawn[0] += 1
+            counts.changed[0] += states[winner] != old
+            x[coordinate] = states[winner]
     return DECIDED, -1, -1

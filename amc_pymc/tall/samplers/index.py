@@ -21,16 +21,16 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from amc_pymc.engine.first_class import bound_function, caller
+from amc_pymc.engine.first_class import FirstClassFunction, caller
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.tall.racing.race import REWARDS
 from amc_pymc.tall.racing.rules import Race
 from amc_pymc.tall.samplers import gibbs
+from amc_pymc.tall.samplers.chain import Audits
 from amc_pymc.tall.samplers.compiled import GRADIENT, LOGP, as_they_are, call_total
 from amc_pymc.tall.samplers.metropolis import Metropolis
 from amc_pymc.tall.samplers.preparation import Preparation
 from amc_pymc.tall.samplers.raced import Surrogate, gaussian_factor, no_surrogate, surrogate_total
-from amc_pymc.tall.samplers.tuning import Audits
 
 #: Compiled functions, and what holds them, which are not pickled.
 _BUILT = ("_maps", "rest", "native", "state_rewards", "sampler")
@@ -198,12 +198,6 @@ class ModelSpace:
         elements = gibbs.elements_of([0], [np.arange(m)], [True])
         return gibbs.Gibbs(prepared=prepared, race=self.race, audits=self.audits, elements=elements)
 
-    def first_point(self, log_weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Return a point in a random model, with parameters drawn from all pseudo-priors."""
-        x = np.concatenate([[0.0], log_weights, *(prior.draw(rng) for prior in self.pseudo_priors)])
-        x[0] = rng.integers(len(self.samplers))
-        return x
-
     def log_weights(self, x: np.ndarray) -> np.ndarray:
         """Return a view of the models' log weights (M,)."""
         return x[1 : 1 + len(self.samplers)]
@@ -234,14 +228,14 @@ class ModelSpace:
             functions, constant = (p.densities.rest, eta), np.full(1, base - prior.highest)
             gaussian = _addresses(functions), prior.mean, prior.inverse, constant
             arrays = *gaussian, *p.first_surrogate
-            scores.append(bound_function(_score, LOGP, arrays, functions))
-        return bound_function(_rest, LOGP, [_addresses(scores), self.ends], scores)
+            scores.append(FirstClassFunction(_score, LOGP, arrays, functions))
+        return FirstClassFunction(_rest, LOGP, [_addresses(scores), self.ends], scores)
 
     @cached_property
     def native(self) -> Any:
         """First-class ``x -> (1 + E,)``: the current model, and what its rows read."""
         arrays = _addresses(self._maps), self.ends, np.array([self._width])
-        return bound_function(_point, GRADIENT, arrays, self._maps)
+        return FirstClassFunction(_point, GRADIENT, arrays, self._maps)
 
     @cached_property
     def state_rewards(self) -> Any:
@@ -250,7 +244,7 @@ class ModelSpace:
         centres = [p.first_surrogate.centre for p in self.prepared]
         ends = _ends(0, [c.size for c in centres])
         arrays = _addresses(rewards), ends, np.concatenate(centres)
-        return bound_function(ask_rewards, REWARDS, arrays, rewards)
+        return FirstClassFunction(ask_rewards, REWARDS, arrays, rewards)
 
     @property
     def layout(self) -> ModelSpace:

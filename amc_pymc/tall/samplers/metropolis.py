@@ -15,26 +15,21 @@ import numpy as np
 from amc_pymc.engine.jit import fill, njit
 from amc_pymc.engine.records import record
 from amc_pymc.tall.racing.race import DECIDED
-from amc_pymc.tall.racing.rules import AutoRace, ExactRace
 from amc_pymc.tall.refresh import Refresh, propose_with_tails
 from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
 from amc_pymc.tall.samplers.compiled import Log, Races, add_counts, decide, log_decision
-from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, finite_or_raise
-from amc_pymc.tall.samplers.surface import fit_to_moments
-from amc_pymc.tall.samplers.tuning import (
-    KINDS,
-    RANDOM_WALK,
-    SURROGATE,
-    Moments,
-    adapt_scale,
-    proposal_weights,
-)
-from amc_pymc.tall.thinning import BROKEN, Thinning
+from amc_pymc.tall.samplers.preparation import fit_to_moments
+from amc_pymc.tall.samplers.raced import GaussianFit, Moments, Surrogate
+from amc_pymc.tall.thinning import BROKEN
 
 # --- proposals -------------------------------------------------------------------------------------
 
 
+#: Kinds of proposals, in the order of arrays with one number for each: a Gaussian random walk with covariance and scale
+#: adapted during tuning, and moves that are reversible for prior times surrogate, with a scale adapted in (0, 1].
+KINDS = RANDOM_WALK, SURROGATE = 0, 1
+#: Share of the moves that the kind with the smaller jumps makes.
+_SEARCH_SHARE = 0.1
 #: Weight of the first covariance, in draws, when a new one is estimated.
 _SHRINKAGE = 10.0
 #: Scale below which moves on a Gaussian surrogate fit badly.
@@ -83,19 +78,15 @@ def propose(kind: int, points: np.ndarray, moves: Moves, rng: np.random.Generato
     return 0.0
 
 
-def first_moves(prepared: Preparation, active: np.ndarray) -> Moves:
-    """Return the moves of a new chain."""
-    fit, surface = prepared.fit, prepared.surface
-    assert fit is not None and surface is not None
-    factor = fit.factor(active)
-    return Moves(
-        weights=proposal_weights(np.array([0.0, 1.0])),
-        scales=np.array([2.38 / math.sqrt(active.size), 1.0]),
-        active=active,
-        whiten=np.linalg.inv(factor),
-        walk=factor.copy(),
-        refresh=surface.moves(),
-    )
+def proposal_weights(jumps: np.ndarray) -> np.ndarray:
+    """Return probabilities (K,) of the kinds of proposals from their mean squared jumps.
+
+    The kind with the larger jumps gets nine tenths. The other gets the rest, because each kind
+    may reach points that another cannot.
+    """
+    weights = np.full(len(KINDS), _SEARCH_SHARE)
+    weights[np.argmax(jumps)] = 1.0 - _SEARCH_SHARE
+    return weights
 
 
 def learned(moves: Moves, fit: GaussianFit, moments: Moments) -> Moves:
@@ -223,17 +214,6 @@ class Metropolis(Sampler):
 
     ahead: int = 0
 
-    @property
-    def thinning(self) -> Thinning:
-        """Thinning of decisions, if rows have bounds and the race permits it."""
-        thinning, permitted = self.prepared.thinning, isinstance(self.race, ExactRace | AutoRace)
-        return thinning if thinning is not None and permitted else super().thinning
-
-    def new_log(self, capacity: int) -> Log:
-        """Return a log for ``capacity`` moves."""
-        size = self.prepared.start.size
-        return Log.empty(capacity, size, size)
-
     def confirmed(self, log: Log, k: int, surrogate: Surrogate | None) -> bool:
         """Whether the sign of the log ratio on all units agrees with the outcome."""
         change = self.prepared.densities.change(log.x[k], log.other[k], surrogate)
@@ -265,14 +245,19 @@ def init(
     sampler: Metropolis, rng: np.random.Generator, *, tune: int = 0, draws: int = 0
 ) -> MetropolisChain:
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
-    prepared = sampler.prepared
-    started, size = sampler.begin(rng, tune, draws), prepared.start.size
-    return MetropolisChain(
-        **started,
-        moments=started["visited"] if prepared.cut is None else Moments(size),
-        totals=MetropolisCounts.zeros(),
-        moves=first_moves(prepared, sampler.active),
+    prepared, active = sampler.prepared, sampler.active
+    assert prepared.fit is not None and prepared.surface is not None
+    started, factor = sampler.begin(rng, tune, draws), prepared.fit.factor(active)
+    moves = Moves(
+        weights=proposal_weights(np.array([0.0, 1.0])),
+        scales=np.array([2.38 / math.sqrt(active.size), 1.0]),
+        active=active,
+        whiten=np.linalg.inv(factor),
+        walk=factor.copy(),
+        refresh=prepared.surface.moves(),
     )
+    moments = started["visited"] if prepared.cut is None else Moments(prepared.start.size)
+    return MetropolisChain(**started, moments=moments, totals=MetropolisCounts.zeros(), moves=moves)
 
 
 def step(
@@ -293,41 +278,37 @@ def step(
     ValueError
         If a unit that had not been read before is not finite at the current point.
     """
-    made = chain.made
+    made, model = chain.made, sampler.prepared.densities
     if tuning or made is None or not made.continues(x):
-        number = 1
+        number, each = 1, sampler.transitions
         if sampler.ahead and made is not None and not tuning:
             number = made.following(x, sampler.ahead, chain.auditor.until_due())
-        made = chain.made = _make_draws(sampler, chain, x, rng, number, tuning)
+        points, draws = np.stack([x, x]), np.empty((number, x.size))
+        found = MetropolisCounts.zeros(number)
+        state = points, sampler.races(chain), chain.moves, rng, chain.log(tuning), chain.audit_rng
+        k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, found)
+        while status != DECIDED:
+            if status == BROKEN:
+                raise RuntimeError(
+                    f"row {unit} changed more than its bound allows; please report this as a bug. "
+                    "Use step.replace(race=amc.NormalRace()) until it is corrected."
+                )
+            # A unit that is not finite at a proposal is a rejection, at the current point an error.
+            value = float(model.values(points[0], np.array([unit]))[0])
+            if not np.isfinite(value):
+                raise ValueError(
+                    f"The log-likelihood of {', '.join(model.observed_vars)} is {value} in "
+                    f"{model.unit} {unit} at the current point of the chain: a {model.unit} that had not "
+                    "been read when the chain moved there. Use race='exact', or a likelihood that is "
+                    "positive everywhere."
+                )
+            k, left, status, unit = sampler.run(run_draws, k, left, each, *state, draws, found)
+        made = chain.made = Ahead(draws, found, float(found.raced.sum() + found.other.sum()))
     x, counts = made.next()
     chain.draw += 1
     if tuning:
         _tune(sampler, chain, counts, x)
     return x, counts
-
-
-def _make_draws(
-    sampler: Metropolis,
-    chain: MetropolisChain,
-    x: np.ndarray,
-    rng: np.random.Generator,
-    number: int,
-    tuning: bool,
-) -> Ahead:
-    """Make ``number`` draws from x (D,)."""
-    points, draws = np.stack([x, x]), np.empty((number, x.size))
-    counts, each = MetropolisCounts.zeros(number), sampler.transitions
-    state = points, sampler.races(chain), chain.moves, rng, chain.log(tuning), chain.audit_rng
-    k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, counts)
-    while status != DECIDED:
-        if status == BROKEN:
-            raise RuntimeError(
-                f"row {unit} changed more than its bound allows; please report this as a bug. "
-                "Use step.replace(race=amc.NormalRace()) until it is corrected."
-            )
-        finite_or_raise(sampler.prepared.densities, points[0], unit)
-        k, left, status, unit = sampler.run(run_draws, k, left, each, *state, draws, counts)
-    return Ahead(draws, counts, float(counts.raced.sum() + counts.other.sum()))
 
 
 # --- the compiled loop ----------------------------------------------------------------------------
@@ -399,18 +380,6 @@ def run_draws(
 # --- tuning ---------------------------------------------------------------------------------------
 
 
-def near_mode(sampler: Metropolis, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return x or, if it is far from where prior times surrogate has its mass, a draw from that.
-
-    Far out, moves would be rejected and races would read all rows.
-    """
-    surface = sampler.prepared.surface
-    assert surface is not None
-    start, densities = surface.start(x, rng), sampler.prepared.densities
-    rest = densities.rest_value_and_gradient(start)[0]
-    return start if np.isfinite(rest) and densities.all_finite(start) else x
-
-
 def _tune(
     sampler: Metropolis, chain: MetropolisChain, counts: MetropolisCounts, x: np.ndarray
 ) -> None:
@@ -422,9 +391,11 @@ def _tune(
     for kind in KINDS:
         tries = counts.tries[kind]
         if tries:
-            acceptance, past = counts.acceptance[kind] / tries, chain.totals.tries[kind]
+            # A Robbins-Monro step of the logarithm.
+            gain = min(0.5, 3.0 / (chain.totals.tries[kind] + 1.0) ** 0.6)
+            excess = counts.acceptance[kind] / tries - targets[kind]
             most = 1.0 if kind == SURROGATE else math.inf
-            scales[kind] = adapt_scale(scales[kind], acceptance, targets[kind], past, most)
+            scales[kind] = min(most, scales[kind] * math.exp(gain * excess))
     if past_start(chain):
         chain.moments.add(x)
         if chain.visited is not chain.moments:

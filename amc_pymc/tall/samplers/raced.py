@@ -9,7 +9,7 @@ Samplers access a model only through :class:`Raced` and :class:`RacedModel`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -20,102 +20,8 @@ from scipy import linalg
 from amc_pymc.engine.jit import njit
 from amc_pymc.engine.records import record
 
-# --- residuals of a Taylor polynomial --------------------------------------------------------------
-# The rows' log-likelihoods are expanded around a centre, and the race samples the residuals. If a few
-# rows dominate the residual sum, a batch without them underestimates the spread. Such rows are removed
-# from the race and evaluated at every decision.
-
-
-EXACT_ROW_CHOICES = (0, 50, 200, 1000)
-#: Standard deviation, in nats, of the estimated sum of the other residuals from as few rows as one, for rows with kinks.
-_LEFT = 0.05
 #: Least eigenvalue of a precision with a unit diagonal, relative to the largest.
 _FLOOR = 1e-10
-
-
-class ResidualSummary(NamedTuple):
-    """Residuals r (natural log) of N rows over Q probe moves.
-
-    ``largest`` (T,) are the rows with the largest root mean squares over the probes, in decreasing
-    order; ``scale`` (T,) are these root mean squares. ``power`` is the sum of all rows' mean squares,
-    ``totals`` (Q,) and ``squares`` (Q,) are sums over all rows of r and of r^2.
-    """
-
-    n_rows: int
-    largest: np.ndarray
-    scale: np.ndarray
-    power: float
-    totals: np.ndarray
-    squares: np.ndarray
-
-
-def summarise_residuals(
-    residuals: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    probes: list[np.ndarray],
-    n_rows: int,
-    chunk: int = 16_384,
-    *,
-    n_largest: int = EXACT_ROW_CHOICES[-1],
-) -> ResidualSummary:
-    """Summarise residuals by one pass over all rows per probe move.
-
-    ``residuals(points, rows)`` returns (m,) residual changes for a probe's points (2, D). Memory
-    use does not depend on the number of rows.
-    """
-    totals, squares = np.zeros(len(probes)), np.zeros(len(probes))
-    n_largest, values, largest = min(n_largest, n_rows), np.empty(0), np.empty(0, np.int64)
-    for start in range(0, n_rows, chunk):
-        rows = np.arange(start, min(start + chunk, n_rows))
-        power = np.zeros(rows.size)
-        for q, points in enumerate(probes):
-            r = residuals(points, rows)
-            totals[q] += r.sum()
-            squares[q] += np.square(r).sum()
-            power += np.square(r) / len(probes)
-        kept = np.flatnonzero(power > (values[-1] if 0 < n_largest == values.size else -np.inf))
-        values = np.concatenate([values, power[kept]])
-        order = np.argsort(-values, kind="stable")[:n_largest]
-        values, largest = values[order], np.concatenate([largest, rows[kept]])[order]
-    whole = float(squares.sum() / len(probes))
-    return ResidualSummary(n_rows, largest, np.sqrt(values), whole, totals, squares)
-
-
-def choose_exact_rows(
-    summary: ResidualSummary,
-    expected_rows: Callable[[float, int], float],
-) -> np.ndarray:
-    """Choose the exactly evaluated rows that minimise the expected rows read per decision.
-
-    ``expected_rows(sd, n_raced)`` predicts the rows read by a race whose residuals have standard
-    deviation ``sd`` per row.
-    """
-    n_rows = summary.n_rows
-    choices = [n for n in EXACT_ROW_CHOICES if n <= min(n_rows // 10, summary.largest.size)] or [0]
-    taken = np.append(0.0, np.cumsum(np.square(summary.scale)))
-    costs = []
-    for n in choices:
-        left = max(summary.power - taken[n], 0.0)
-        costs.append(n + expected_rows(np.sqrt(left / (n_rows - n)), n_rows - n))
-    best = choices[int(np.argmin(costs))]
-    return np.sort(summary.largest[:best])
-
-
-def most_near_kinks(n_rows: int) -> int:
-    """Return the largest number of rows that :func:`rows_near_kinks` may choose."""
-    return min(n_rows // 4, 2**17)
-
-
-def rows_near_kinks(summary: ResidualSummary) -> np.ndarray:
-    """Return the rows to evaluate exactly if log-likelihoods have kinks.
-
-    Only rows whose kinks lie between the two points of a move have residuals that are not about zero. Batches miss
-    these rows, whose number grows with the square root of the number of rows. They are the same for all moves.
-    """
-    n_rows, number = summary.n_rows, summary.largest.size
-    left = summary.power - np.append(0.0, np.cumsum(np.square(summary.scale)))
-    sd = np.sqrt(np.maximum(left, 0.0) / np.maximum(1, n_rows - np.arange(number + 1)))
-    enough = np.flatnonzero(n_rows * sd <= _LEFT)
-    return np.sort(summary.largest[: enough[0] if enough.size else number])
 
 
 # --- units -----------------------------------------------------------------------------------------
@@ -133,24 +39,28 @@ class Raced(Protocol):
         Number N of units, which are numbered from 0.
     unit : str
         Name of a unit in messages: "row".
+    n_rows : int
+        Number of rows of all units.
+    layout : FlatLayout
+        Names and positions of variables in x, see :class:`amc_pymc.reading.FlatLayout`.
+    reads : int array
+        Coordinates that units depend on.
     expand : (E,) int array
         Coordinates in which control variates are expanded; empty for none.
+    approximation_error : float
+        Largest change of a decision's log ratio so far under a finer approximation of units.
     rows_evaluated : int
         Cost of the passes over all units so far, in log-likelihoods of one row.
     """
 
     n_units: int
     unit: str
+    n_rows: int
+    layout: Any
+    reads: np.ndarray
     expand: np.ndarray
+    approximation_error: float
     rows_evaluated: int
-
-    @property
-    def layout(self) -> Any:
-        """Names and positions of variables in x, an :class:`amc_pymc.reading.FlatLayout`."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of all units."""
 
     @property
     def race_cost(self) -> float:
@@ -164,16 +74,8 @@ class Raced(Protocol):
     def rows_read(self) -> int | None:
         """Number of rows read so far; None if units are rows."""
 
-    @property
-    def approximation_error(self) -> float:
-        """Largest change of a decision's log ratio so far under a finer approximation of units."""
-
     def forget_errors(self) -> None:
         """Reset :attr:`approximation_error` to zero for a new chain."""
-
-    @property
-    def reads(self) -> np.ndarray:
-        """Coordinates that units depend on."""
 
     @property
     def rewards(self) -> Any:
@@ -226,15 +128,14 @@ class Raced(Protocol):
 
 
 class RacedModel(Raced, Protocol):
-    """Units, and the rest of the log posterior: priors, Jacobians, Potentials, other data."""
+    """Units, and the rest of the log posterior: priors, Jacobians, Potentials, other data.
 
-    @property
-    def observed_vars(self) -> tuple[str, ...]:
-        """Names of the observed variables whose units are raced."""
+    ``observed_vars`` are the names of the observed variables whose units are raced, ``factor`` is the grouping factor
+    whose effects are integrated out of the units, if any.
+    """
 
-    @property
-    def factor(self) -> Any:
-        """Grouping factor whose effects are integrated out of the units, if any."""
+    observed_vars: tuple[str, ...]
+    factor: Any
 
     @property
     def rest(self) -> Any:
@@ -251,21 +152,6 @@ class RacedModel(Raced, Protocol):
 
     def unravel(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Convert x (D,) to values of the user's variables."""
-
-
-def finite_or_raise(model: RacedModel, x: np.ndarray, unit: int) -> None:
-    """Raise a ValueError if the log-likelihood of a unit is not finite at x.
-
-    A unit that is not finite at a proposal is a rejection, at the current point an error.
-    """
-    value = float(model.values(x, np.array([unit]))[0])
-    if not np.isfinite(value):
-        raise ValueError(
-            f"The log-likelihood of {', '.join(model.observed_vars)} is {value} in "
-            f"{model.unit} {unit} at the current point of the chain: a {model.unit} that had not "
-            "been read when the chain moved there. Use race='exact', or a likelihood that is "
-            "positive everywhere."
-        )
 
 
 # --- second-order surrogate ------------------------------------------------------------------------
@@ -413,12 +299,37 @@ def fit_gaussian(
     ``hessian`` (D, D) is that of the units. A ``precision`` (S, S) of the coordinates takes the place of second
     derivatives.
     """
-    whole = np.zeros((x.size, x.size))
+    whole, inside = np.zeros((x.size, x.size)), np.ix_(coordinates, coordinates)
     if precision is None:
-        precision = -(hessian + model.rest_hessian(x, coordinates))[
-            np.ix_(coordinates, coordinates)
-        ]
+        precision = -(hessian + model.rest_hessian(x, coordinates))[inside]
         if not np.all(np.isfinite(precision)):
             return None
-    whole[np.ix_(coordinates, coordinates)] = precision
+    whole[inside] = precision
     return GaussianFit(x.copy(), whole, coordinates)
+
+
+class Moments:
+    """Running mean (D,) and covariance (D, D) of the points visited."""
+
+    def __init__(self, size: int):
+        self.count = 0
+        self.mean = np.zeros(size)
+        self.comoment = np.zeros((size, size))
+
+    def add(self, x: np.ndarray) -> None:
+        """Add one point."""
+        self.count += 1
+        shift = x - self.mean
+        self.mean += shift / self.count
+        self.comoment += np.outer(shift, x - self.mean)
+
+    def covariance(self) -> np.ndarray:
+        """Return the unbiased covariance; requires two points."""
+        return self.comoment / (self.count - 1)
+
+    def factor(self, coordinates: np.ndarray, prior: np.ndarray, weight: float) -> np.ndarray:
+        """Return the Cholesky factor of some coordinates' covariance, shrunk to prior @ prior.T."""
+        inner = self.covariance()[np.ix_(coordinates, coordinates)]
+        mixed = (self.count * inner + weight * prior @ prior.T) / (self.count + weight)
+        factor, _ = gaussian_factor(np.linalg.inv(mixed))
+        return factor

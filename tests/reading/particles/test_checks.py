@@ -13,7 +13,7 @@ from pytensor.compile.builders import OpFromGraph
 
 from amc_pymc.likelihood_free.model_prior import PriorTransform
 from amc_pymc.reading.graphs import interpreted_mode
-from amc_pymc.reading.particles.model_terms import without_checks
+from amc_pymc.reading.particles.prior import without_checks
 
 X, SIGMA = pt.scalar("x"), pt.scalar("sigma")
 

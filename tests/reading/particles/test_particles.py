@@ -23,11 +23,10 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from scipy import stats
 
-from amc_pymc.reading import batched
+from amc_pymc.reading import graphs
 from amc_pymc.reading.graphs import interpreted_mode
 from amc_pymc.reading.particles import densities as module
 from amc_pymc.reading.particles import densities as outputs
-from amc_pymc.reading.particles import terms as terms_module
 from amc_pymc.reading.particles.densities import (
     ParticleDensities,
     counted,
@@ -63,7 +62,7 @@ def unverified(write) -> ParticleDensities:
 
 def operations(densities: ParticleDensities, *, gradients: bool = False) -> list[Apply]:
     """Operations of the graphs of many points."""
-    graphs = terms_module.GraphTerms(densities._x, densities._terms)
+    graphs = module.GraphTerms(densities._x, densities._terms)
     batch = graphs._gradients if gradients else graphs._values
     return batch._many.maker.fgraph.apply_nodes
 
@@ -72,7 +71,7 @@ def without_batches(monkeypatch):
     def fail(outputs, swap):
         raise NotImplementedError("a test")
 
-    monkeypatch.setattr(batched, "vectorize_graph", fail)
+    monkeypatch.setattr(graphs, "vectorize_graph", fail)
 
 
 # A model whose densities are easily written down.
@@ -812,7 +811,7 @@ def test_large_graphs_are_not_put_into_canonical_form(monkeypatch):
     printed = extract_particles(recursion(6))
     x = printed.draw_prior(50, np.random.default_rng(1))
     monkeypatch.setattr(module, "printed_terms", lambda x, terms, discrete: None)
-    monkeypatch.setattr(batched, "_MOST_REWRITTEN", 30)
+    monkeypatch.setattr(graphs, "_MOST_REWRITTEN", 30)
     found = extract_particles(recursion(6))
     np.testing.assert_allclose(found.values(x), printed.values(x), rtol=1e-10)
     for got, wanted in zip(found.gradients(x), printed.gradients(x), strict=True):

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from amc_pymc.tall.samplers.tuning import Moments, Pieces
+from amc_pymc.tall.samplers.chain import Pieces
+from amc_pymc.tall.samplers.raced import Moments
 
 
 def moments_of(x):

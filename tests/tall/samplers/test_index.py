@@ -12,10 +12,10 @@ from scipy import stats
 from amc_pymc.engine.first_class import first_class
 from amc_pymc.tall.racing import REWARDS, ExactRace, NormalRace
 from amc_pymc.tall.samplers import gibbs
+from amc_pymc.tall.samplers.chain import Audits
 from amc_pymc.tall.samplers.compiled import LOGP
 from amc_pymc.tall.samplers.index import ModelSpace
 from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, no_surrogate
-from amc_pymc.tall.samplers.tuning import Audits
 
 # Three models of the same rows: a mean, a regression (two parameters), a log scale.
 N = 40

@@ -26,9 +26,8 @@ from amc_pymc.tall.samplers.metropolis import (
     learned,
     run_draws,
 )
-from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, no_surrogate
-from amc_pymc.tall.samplers.surface import gaussian_surface
-from amc_pymc.tall.samplers.tuning import Moments
+from amc_pymc.tall.samplers.preparation import gaussian_surface
+from amc_pymc.tall.samplers.raced import GaussianFit, Moments, Surrogate, no_surrogate
 from amc_pymc.tall.surrogate import Surface, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 

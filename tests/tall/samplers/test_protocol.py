@@ -14,12 +14,10 @@ from amc_pymc.reading import FlatLayout
 from amc_pymc.tall.mode import posterior_mode
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers import metropolis
-from amc_pymc.tall.samplers.chain import report
+from amc_pymc.tall.samplers.chain import Audits, report
 from amc_pymc.tall.samplers.compiled import LOGP, call_total
-from amc_pymc.tall.samplers.preparation import Preparation, with_forecast
+from amc_pymc.tall.samplers.preparation import Preparation, gaussian_surface, with_forecast
 from amc_pymc.tall.samplers.raced import fit_gaussian, surrogate_at
-from amc_pymc.tall.samplers.surface import gaussian_surface
-from amc_pymc.tall.samplers.tuning import Audits
 
 N = 600
 Y = np.random.default_rng(1).normal(0.4, 1.0, size=N)

@@ -9,15 +9,14 @@ from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.tall.racing import b_normal
 from amc_pymc.tall.racing.rules import expected_rows
 from amc_pymc.tall.samplers.compiled import unit_changes
-from amc_pymc.tall.samplers.raced import (
+from amc_pymc.tall.samplers.preparation import (
     ResidualSummary,
     choose_exact_rows,
     most_near_kinks,
     rows_near_kinks,
     summarise_residuals,
-    surrogate_at,
-    surrogate_change,
 )
+from amc_pymc.tall.samplers.raced import surrogate_at, surrogate_change
 
 # --- the identity ---------------------------------------------------------------------------------
 

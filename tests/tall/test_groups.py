@@ -7,7 +7,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.tall.groups.nodes import hermite_nodes, wide_nodes
+from amc_pymc.tall.groups import hermite_nodes, wide_nodes
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 9])

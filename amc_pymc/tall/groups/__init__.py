@@ -1,1 +1,0 @@
-"""Marginal log-likelihoods of groups, with local effects integrated out."""
