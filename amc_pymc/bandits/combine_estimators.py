@@ -6,7 +6,6 @@ import math
 import time
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
@@ -32,7 +31,7 @@ from amc_pymc.bandits.rewards import LogLoss, RunningRange
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.progress import progress
 from amc_pymc.rng import RandomSeed, spawn_generators
-from amc_pymc.runs import Pool, check_workers, run_loop
+from amc_pymc.runs import Pool, number_of_cores, run_loop
 from amc_pymc.signals import held_back
 
 #: Number of draws of each arm in the first round, if the budget allows; variances need several.
@@ -59,7 +58,6 @@ def combine_estimators(
     target_mcse: float | None = None,
     cost: Cost = "count",
     cores: int | None = 1,
-    executor: Executor | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -108,8 +106,6 @@ def combine_estimators(
     cores : int or None, default 1
         Worker processes. None: all cores, at most four. Results do not depend on it. Daemonic processes, such as those
         of ``multiprocessing.Pool``, have none.
-    executor : concurrent.futures.Executor, optional
-        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The first
         two rounds are always completed: the predictable estimate needs both. Later rounds are
@@ -117,7 +113,7 @@ def combine_estimators(
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
-        A seed reproduces the run, with any `cores` and `executor`. With ``cost="cpu"`` it does
+        A seed reproduces the run, with any `cores`. With ``cost="cpu"`` it does
         not.
 
     Returns
@@ -162,14 +158,14 @@ def combine_estimators(
     >>> found["estimate"]["mean"].sel(weights="predictable").round(1).item()
     1.0
     """
-    check_workers(cores, executor)
+    number_of_cores(cores, 1)  # refuses other values
     used = [replace(a, cost=_known_cost(a, cost)) for a in as_arms(arms)]
     if cost not in get_args(Cost):
         raise ValueError(f"cost must be 'count' or 'cpu', got {cost!r}.")
     budget = _budget(used, draws, max_cost, target_mcse, cost)
     limit = positive_or_none("max_time", max_time)
     found = combined(
-        used, budget, policy=policy, cost=cost, cores=cores, executor=executor,
+        used, budget, policy=policy, cost=cost, cores=cores,
         max_time=limit, progressbar=progressbar, random_seed=random_seed,
     )  # fmt: skip
     found.tree.attrs |= flag_attributes(found.flags)
@@ -216,7 +212,6 @@ def combined(
     policy: str | Policy,
     cost: Cost,
     cores: int | None = 1,
-    executor: Executor | None = None,
     max_time: float | None = None,
     begin: float | None = None,
     progressbar: bool = True,
@@ -252,7 +247,7 @@ def combined(
     draw_job = _draw if meter is None else meter.measured(_draw)
     with (
         progress("Combining estimators", total, enabled=progressbar) as bar,
-        Pool(draw_job, cores=cores, executor=executor) as pool,
+        Pool(draw_job, cores=cores) as pool,
     ):
 
         def draws_of(decided: Round, found: list[list[Sample]]) -> None:

@@ -6,7 +6,6 @@ import math
 import time
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -70,7 +69,7 @@ from amc_pymc.reading.particles.densities import ParticleDensities, counted
 from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.results import described, tables
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.runs import check_workers
+from amc_pymc.runs import number_of_cores
 from amc_pymc.signals import held_back
 from amc_pymc.steps.marginal_effects import (
     Marginalize,
@@ -113,7 +112,6 @@ def estimate_evidence(
     draws: int | None = None,
     chains: int | None = None,
     cores: int | None = 1,
-    executor: Executor | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -189,10 +187,8 @@ def estimate_evidence(
     draws, chains : int, default 500 and 4
         Posterior draws per chain, and chains, in the result. They do not affect the evidence.
     cores : int or None, default 1
-        Worker processes. None: all cores, at most four. Results do not depend on it.
-    executor : concurrent.futures.Executor, optional
-        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``. This, `cores`,
-        `arms`, `draws` and `chains` are for runs without `idata`.
+        Worker processes. None: all cores, at most four. Results do not depend on it. This, `arms`, `draws` and `chains`
+        are for runs without `idata`.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine. The pilot
         run and the first two batches are always completed. Chains and later batches are
@@ -200,7 +196,7 @@ def estimate_evidence(
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
-        A seed reproduces the run, with any `cores` and `executor`. Times in the result differ.
+        A seed reproduces the run, with any `cores`. Times in the result differ.
 
     Returns
     -------
@@ -284,8 +280,7 @@ def estimate_evidence(
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:
         _refuse_with_idata(
-            arms=arms, draws=draws, chains=chains, cores=None if cores == 1 else cores,
-            executor=executor,
+            arms=arms, draws=draws, chains=chains, cores=None if cores == 1 else cores
         )  # fmt: skip
         model = context_model(model)
         if not model.free_RVs:
@@ -294,7 +289,7 @@ def estimate_evidence(
             idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost,
             limit=limit, random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
-    check_workers(cores, executor)
+    number_of_cores(cores, 1)  # refuses other values
     names = None if arms is None else _checked_names(arms)
     n_draws = positive_int("draws", 500 if draws is None else draws)
     n_chains = positive_int("chains", 4 if chains is None else chains)
@@ -316,7 +311,7 @@ def estimate_evidence(
     moves = particle_kernel(model, densities, "hmc")
     run = Run(
         model, densities, moves, spawn_generators(words, 5), names, target_mcse, max_cost,
-        n_draws, n_chains, limit, cores, executor, progressbar,
+        n_draws, n_chains, limit, cores, progressbar,
     )  # fmt: skip
     with one_blas_thread():
         answer = run_evidence(run)
@@ -376,7 +371,6 @@ class Run:
         Posterior draws per chain, and chains, in the result.
     limit : TimeLimit
     cores : int or None
-    executor : Executor or None
     progressbar : bool
     tally : Tally
     seconds_elsewhere : float
@@ -394,7 +388,6 @@ class Run:
     chains: int
     limit: TimeLimit
     cores: int | None = 1
-    executor: Executor | None = None
     progressbar: bool = True
     tally: Tally = field(default_factory=Tally)
     seconds_elsewhere: float = 0.0
@@ -556,7 +549,6 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
             policy="lcb",
             cost="count",
             cores=run.cores,
-            executor=run.executor,
             **run.limit._asdict(),
             progressbar=run.progressbar,
             random_seed=arms_rng,

@@ -6,7 +6,6 @@ import math
 import time
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -55,7 +54,7 @@ from amc_pymc.reading.particles.densities import ParticleDensities
 from amc_pymc.results import LARGEST_K, declared_dataset, described
 from amc_pymc.results.tables import ANNEALING, DRAW_STATS, WEIGHTED
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
-from amc_pymc.runs import Pool, check_workers, run_loop
+from amc_pymc.runs import Pool, number_of_cores, run_loop
 from amc_pymc.steps.model_groups import draws_group
 
 if TYPE_CHECKING:
@@ -84,7 +83,6 @@ def sample_ais(
     kernel: str | Kernel = "hmc",
     reference: ReferenceName = "auto",
     cores: int | None = 1,
-    executor: Executor | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
     random_seed: RandomSeed = None,
@@ -115,14 +113,12 @@ def sample_ais(
     cores : int or None, default 1
         Worker processes. None: all cores, at most four. Results do not depend on it. Particles are annealed in blocks
         of 250.
-    executor : concurrent.futures.Executor, optional
-        Executor to use instead of processes, for example ``dask.distributed.Client.get_executor()``.
     max_time : float, optional
         Seconds after which no further batch starts. The result then depends on the speed of the machine.
     progressbar : bool, default True
         Whether to show progress if it takes longer than two seconds.
     random_seed : int, sequence of int, SeedSequence, Generator or None
-        A seed reproduces the run, with any `cores` and `executor`. Times in the result differ.
+        A seed reproduces the run, with any `cores`. Times in the result differ.
 
     Returns
     -------
@@ -165,7 +161,7 @@ def sample_ais(
     n_steps = positive_int("n_steps", n_steps)
     if not isinstance(reference, str) or reference not in _REFERENCES:
         raise ValueError(f"reference must be one of {_REFERENCES}, got {reference!r}.")
-    check_workers(cores, executor)
+    number_of_cores(cores, 1)  # refuses other values
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)
@@ -184,7 +180,7 @@ def sample_ais(
     with (
         progress("Annealing", len(blocks) + 1, enabled=progressbar) as bar,
         one_blas_thread(),
-        Pool(meter.measured(_anneal), cores=cores, executor=executor) as pool,
+        Pool(meter.measured(_anneal), cores=cores) as pool,
     ):
         with tally.stage("pilot"):
             pilot = explored(

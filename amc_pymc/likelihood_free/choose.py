@@ -125,8 +125,9 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     spaces: list[Space] = []
     if learns:
         how, fold, found, of_data = learn_and_apply(
-            summaries, positions[-1], run.observed, rng, near=pseudo, progressbar=run.progressbar
-        )
+            summaries, positions[-1], run.observed, rng, near=pseudo, distance=distance,
+            progressbar=run.progressbar,
+        )  # fmt: skip
         of_pseudo = np.broadcast_to(found[pseudo], (len(of_data), len(pseudo), found.shape[1]))
         targets, units = np.concatenate([of_pseudo, of_data], axis=1), np.ones(found.shape[1])
         spaces = [

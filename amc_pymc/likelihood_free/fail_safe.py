@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from amc_pymc.likelihood_free.problem import Failure, Simulated
-from amc_pymc.rng import spawn_generators
 
-#: Maximum number of times that both halves of a failed batch are simulated, and maximum for all parts together.
-_TRIES, _MOST_PAIRS = 8, 100
 #: Bounds that exclude the faces of the cube, where quantiles may be infinite.
 _LOWEST, _HIGHEST = 2.0**-53, 1.0 - 2.0**-53
 
@@ -131,7 +125,7 @@ def run_batch(
     shapes: Sequence[tuple[int, ...]],
     rng: np.random.Generator,
 ) -> Simulated:
-    """Simulate all rows in one call, and isolate rows that raise.
+    """Simulate all rows in one call; if it raises, simulate each row by itself.
 
     Parameters
     ----------
@@ -140,7 +134,6 @@ def run_batch(
     measure, rows, n, shapes
         As for :func:`run_each`.
     rng : numpy.random.Generator
-        Generator for the first call; each later call gets a child of it.
 
     Returns
     -------
@@ -148,41 +141,25 @@ def run_batch(
 
     Notes
     -----
-    If a call raises, its rows are simulated again in halves, halves that raise are split again, and so on; a
-    single row that raises has failed. Rows are assumed to be independent, and a call to raise if any of its rows
-    would raise alone. Given that a call has raised, at least one of its halves must raise. If neither does, both
-    are drawn again, which samples from the distribution conditional on the failure. To accept them instead would
-    mean repeating rows until they succeed and ignoring their probability of failure. A part fails as a whole if
-    neither half raises in eight attempts; so do all remaining parts after a hundred pairs of halves.
+    Rows are assumed to be independent, and a call to raise if any of its rows would raise alone. A row that raises with
+    probability p is then counted as failed with probability :math:`p (1 - q)`, where q is the probability that none of
+    the m rows of the call raises. The difference is at most 1 / (e m).
     """
     out = _Rows(measure, rows, n)
-
-    def attempt(part: np.ndarray, rng: np.random.Generator) -> list[np.ndarray] | Exception:
+    parts, raised = [rows] if len(rows) else [], ""
+    for part in parts:  # which grows
         try:
-            return _checked(call(part, rng), [(len(part), *s) for s in shapes])
+            found = _checked(call(part, rng), [(len(part), *s) for s in shapes])
         except Exception as error:
-            return error
-
-    pairs, waiting = iter(range(_MOST_PAIRS)), deque[tuple[np.ndarray, Any]]()
-    if len(rows):
-        waiting.append((rows, attempt(rows, rng)))
-    while waiting:
-        part, found = waiting.popleft()
-        halves = np.array_split(part, 2)
-        tries = _TRIES if isinstance(found, Exception) and len(part) > 1 else 0
-        for _ in itertools.islice(pairs, tries):
-            ends = [attempt(half, *spawn_generators(rng, 1)) for half in halves]
-            if any(isinstance(end, Exception) for end in ends):
-                waiting.extend(zip(halves, ends, strict=True))
-                break
-        else:
-            if isinstance(found, Exception):
-                among = f" (in a call of {len(part)} rows)" if len(part) > 1 else ""
-                message = f"{type(found).__name__}: {found}{among}"
-                out.failures += [Failure(i, "error", message) for i in part.tolist()]
+            message = f"{type(error).__name__}: {error}"
+            if len(part) > 1:
+                raised = f"{message} (in a call of {len(part)} rows)"
+                parts += np.split(part, len(part))
             else:
-                out.add(part, found)
-    return out.found()
+                out.failures.append(Failure(int(part[0]), "error", message))
+        else:
+            out.add(part, found)
+    return out.found()._replace(raised=raised)
 
 
 class _Rows:

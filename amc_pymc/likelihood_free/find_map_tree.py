@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +47,7 @@ def find_MAP_tree(
     batched: bool = False,
     model: Model | SimulatorProblem | None = None,
     return_raw: bool = False,
-    cores: int | Executor | None = 1,
+    cores: int | None = 1,
     checkpoint: str | FilePath | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
@@ -87,9 +86,8 @@ def find_MAP_tree(
         Default: the model in the context. A ``pm.Model`` must observe its data by ``pm.Simulator``.
     return_raw : bool, default False
         Whether to return details of the search, too.
-    cores : int, concurrent.futures.Executor or None, default 1
-        Worker processes, or an executor to use instead, for example ``dask.distributed.Client.get_executor()``.
-        None: all cores, at most four. Results do not depend on it.
+    cores : int or None, default 1
+        Worker processes. None: all cores, at most four. Results do not depend on it.
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results.
@@ -181,11 +179,15 @@ def find_MAP_tree(
     mode = estimate_mode(history, problem.parameters, problem.log_prior, lowest=lowest or 0.0)
     doubts, learned = _flags(problem, history, mode, lowest), False
     if summaries and len(u) >= _TO_LEARN and any(f.name == "mode_of_prior" for f in doubts):
-        learned = True
-        history = _with_learned_summaries(problem, history, summaries, run.rngs[-1], progressbar)
-        mode = estimate_mode(history, problem.parameters, problem.log_prior)
-        doubts = [flag("mode_by_learning"), *_flags(problem, history, mode, None)]
-    flags += doubts
+        try:
+            again = _with_learned_summaries(problem, history, summaries, run.rngs[-1], progressbar)
+            mode = estimate_mode(again, problem.parameters, problem.log_prior)
+        except KeyboardInterrupt:
+            flags.append(flag("interrupted"))
+        else:
+            history, learned = again, True
+            doubts = [flag("mode_by_learning"), *_flags(problem, history, mode, None)]
+    flags = list(dict.fromkeys([*flags, *doubts]))
     warn_of(flags, "Likelihood-free inference")
     values = problem.parameters(mode.u[None])
     if hasattr(problem, "deterministics"):

@@ -37,8 +37,8 @@ _MANY = 25
 _COMPARED, _TRAINED = 3000, 20_000
 #: Maximum training simulations and the candidate regressions for a quick fit.
 _QUICKLY, _QUICK = 5000, ("ridge", "quadratic ridge", "forest")
-#: Minimum simulations for nonlinear regressions.
-_FEWEST = 200
+#: Minimum simulations for nonlinear regressions, and share of the simulations, the closest, that local ones learn from.
+_FEWEST, _LOCAL = 200, 0.3
 #: Number of cross-validation folds for comparing regressions.
 _FOLDS = 2
 _RIDGES = np.logspace(-3.0, 5.0, 9)
@@ -177,6 +177,8 @@ class LearnedSummaries(NamedTuple):
         Cross-validated shares of explained variance.
     name : str
         Name of the regression.
+    learners : array of int
+        Indices of the simulations that it may learn from.
     """
 
     centre: np.ndarray
@@ -184,6 +186,7 @@ class LearnedSummaries(NamedTuple):
     sigma: np.ndarray
     skill: np.ndarray
     name: str
+    learners: np.ndarray
 
 
 def learn_summaries(
@@ -194,14 +197,15 @@ def learn_summaries(
     names: Sequence[str] | None = None,
     trained: int = _TRAINED,
     near: np.ndarray | None = None,
+    distance: np.ndarray | None = None,
     each: Callable[[], object] = lambda: None,
 ) -> LearnedSummaries:
     r"""Learn summary statistics: the posterior mean and second moment as functions of the data.
 
     Posterior means are the optimal summaries for squared error loss (Fearnhead & Prangle 2012,
     doi:10.1111/j.1467-9868.2011.01010.x). The candidates are ridge regression on features, their squares and
-    products; extremely randomised trees (for forests see Raynal et al. 2019, doi:10.1093/bioinformatics/bty867); and
-    gradient boosting. The one with the highest cross-validated skill is chosen.
+    products; extremely randomised trees (for forests see Raynal et al. 2019, doi:10.1093/bioinformatics/bty867);
+    gradient boosting; and, with distances, the quadratic regression on the closest simulations. The one with the highest cross-validated skill is chosen.
 
     Parameters
     ----------
@@ -216,6 +220,8 @@ def learn_summaries(
         Maximum number of simulations to learn from.
     near : array of int, optional
         Simulations near the data, whose errors choose the regression and are the units; by default those of all count.
+    distance : array (n,), optional
+        Distances from the observed data.
     each : callable
         Called after each candidate or, for boosting, after each of the 2D targets.
 
@@ -235,23 +241,34 @@ def learn_summaries(
     True
     """
     near = np.empty(0, int) if near is None else np.unique(near)
-    chosen = np.concatenate([near, np.setdiff1d(rng.permutation(len(data)), near, True)])
-    data, x = data[chosen[:trained]], x[chosen[:trained]]
-    centre, spread = centre_and_spread(data)
+    every = np.arange(len(data))
+    chosen = np.concatenate([near, np.setdiff1d(rng.permutation(every), near, True)])[:trained]
+    centre, spread = centre_and_spread(data[chosen])
     z, y = _standardised(data, centre, spread), parameter_moments(x)
     seed = int(rng.integers(2**31))
-    some = slice(None, _COMPARED)
-    names = list(names or _REGRESSIONS) if len(z) >= _FEWEST else ["ridge"]
+    learners = dict.fromkeys(names or _REGRESSIONS, every)
+    if len(data) < _FEWEST:
+        learners = {"ridge": every}
+    elif distance is None:
+        learners.pop(_NEARBY, None)
+    else:
+        learners[_NEARBY] = np.argsort(distance, kind="stable")[: math.ceil(_LOCAL * len(data))]
+    errors = {}
     with one_thread():
-        squares = {name: _left_out(name, z[some], y[some], seed, each) for name in names}
-    errors = {n: found[: len(near) or None].mean(axis=0) for n, found in squares.items()}
-    variance = np.maximum(y[some].var(axis=0), 1e-300)
+        for name, own in learners.items():
+            some = chosen[np.isin(chosen, own) | np.isin(chosen, near)][:_COMPARED]
+            squares = _left_out(name, z[some], y[some], seed, each)
+            errors[name] = squares[: len(near) or None].mean(axis=0)
+    y = y[chosen]
+    variance = np.maximum(y[:_COMPARED].var(axis=0), 1e-300)
     # Negative skill counts as zero, which gives no advantage where nothing can be learned.
-    name = min(names, key=lambda n: float(np.log(np.clip(errors[n] / variance, 1e-300, 1.0)).sum()))
+    name = min(
+        learners, key=lambda n: float(np.log(np.clip(errors[n] / variance, 1e-300, 1.0)).sum())
+    )
     sigma = np.sqrt(errors[name])
     skill = 1.0 - errors[name] / variance
     sigma = np.maximum(sigma, 1e-9 * y.std(axis=0).max())
-    return LearnedSummaries(centre, spread, sigma, skill, name)
+    return LearnedSummaries(centre, spread, sigma, skill, name, learners[name])
 
 
 def cross_fitted(
@@ -298,7 +315,7 @@ def cross_fitted(
     y, of_others = parameter_moments(x), []
     out = np.empty(y.shape)
     for k in range(folds):
-        allowed = rng.permutation(np.flatnonzero(fold != k))[:trained]
+        allowed = rng.permutation(learned.learners[fold[learned.learners] != k])[:trained]
         own = np.flatnonzero(fold == k)
         with one_thread():
             regression = _REGRESSIONS[learned.name](z.shape[1], seed).fit(z[allowed], y[allowed])
@@ -317,15 +334,17 @@ def learn_and_apply(
     *,
     thorough: bool = True,
     near: np.ndarray | None = None,
+    distance: np.ndarray | None = None,
     progressbar: bool,
 ) -> tuple[LearnedSummaries, np.ndarray, np.ndarray, np.ndarray]:
     """Learn summaries, and return them with the results of :func:`cross_fitted` for the data (S,), with a progress bar."""
     trained, folds, names = (_TRAINED, 5, None) if thorough else (_QUICKLY, 2, _QUICK)
-    steps = len(_REGRESSIONS) - 1 + 2 * x.shape[1] + folds
+    steps = len(_REGRESSIONS) - 2 + (distance is not None) + 2 * x.shape[1] + folds
     with progress("Learning summary statistics", steps, enabled=progressbar) as bar:
         learned = learn_summaries(
-            data, x, rng, names=names, trained=trained, near=near, each=bar.advance
-        )
+            data, x, rng, names=names, trained=trained, near=near, distance=distance,
+            each=bar.advance,
+        )  # fmt: skip
         return learned, *cross_fitted(
             data, x, learned, observed[None], rng, folds=folds, trained=trained, each=bar.advance
         )
@@ -410,7 +429,8 @@ def _quadratic(n_features: int, seed: int) -> Any:
     products: Any = PolynomialFeatures(2, include_bias=False)
     if n_features > _MANY:
         products = FunctionTransformer(_squares)
-    return make_pipeline(products, StandardScaler(), _linear(n_features, seed))
+    # Features of the closest simulations alone are not standardised yet.
+    return make_pipeline(StandardScaler(), products, StandardScaler(), _linear(n_features, seed))
 
 
 def _squares(z: np.ndarray) -> np.ndarray:
@@ -437,9 +457,11 @@ def _boosted(n_features: int, seed: int) -> Any:
 
 
 #: Constructors of candidate regressions by name: functions of the number of features and a seed.
+_NEARBY = "local quadratic ridge"
 _REGRESSIONS: dict[str, Callable[[int, int], Any]] = {
     "ridge": _linear,
     "quadratic ridge": _quadratic,
     "forest": _forest,
     "boosting": _boosted,
+    _NEARBY: _quadratic,
 }

@@ -38,7 +38,7 @@ from amc_pymc.likelihood_free.proposal import (
     to_axes,
     to_normal,
 )
-from amc_pymc.likelihood_free.trees import Bart, Cart, Dyadic, Partitioner
+from amc_pymc.likelihood_free.trees import Cart, Dyadic, Partitioner
 from amc_pymc.logweights import relative, systematic
 from amc_pymc.mixtures import StudentTMixture, fit_student_t_mixture
 
@@ -77,17 +77,14 @@ _AHEAD, _AHEAD_DOF = 0.3, 4.0
 #: accepted simulations that is added to it.
 _NARROWER, _WIDER, _RIDGE = 0.2, 3.0, 1e-10
 
-PartitionName = Literal["forest", "cart", "dyadic", "bart"]
+PartitionName = Literal["forest", "cart", "dyadic"]
 Utility = Literal["ess", "efficiency", "posterior", "kl"]
-#: Trees of a forest. Random cuts keep weights even; the best cuts find narrow posteriors with few
-#: simulations, but are not worth their cost with many.
-_FOREST = (Cart(random_beyond=0),) * 2 + (Cart(random_beyond=10_000),) * 2
-#: Partitions of a proposal by name.
-_PARTITIONS: dict[str, Callable[[], tuple[Partitioner, ...]]] = {
-    "forest": lambda: _FOREST,
-    "cart": lambda: (Cart(),),
-    "dyadic": lambda: (Dyadic(),),
-    "bart": lambda: (Bart(),) * 4,
+#: Partitions of a proposal by name. In a forest random cuts keep weights even; the best cuts find narrow posteriors
+#: with few simulations, but are not worth their cost with many.
+_PARTITIONS: dict[str, tuple[Partitioner, ...]] = {
+    "forest": (Cart(random_beyond=0),) * 2 + (Cart(random_beyond=10_000),) * 2,
+    "cart": (Cart(),),
+    "dyadic": (Dyadic(),),
 }
 
 
@@ -100,10 +97,10 @@ class TreeProposal:
 
     Parameters
     ----------
-    partition : {"forest", "cart", "dyadic", "bart"}, callable or tuple of callables, default "forest"
+    partition : {"forest", "cart", "dyadic"}, callable or tuple of callables, default "forest"
         Boxes: two extremely randomised regression trees and two CART trees (at most 1000 leaves each) on parts of
-        the simulations, all four randomised for many simulations; one CART tree; dyadic halving; draws of Bayesian
-        additive trees (extra ``bart``); or your own :class:`amc_pymc.likelihood_free.Partitioner`. Every other of
+        the simulations, all four randomised for many simulations; one CART tree; dyadic halving;
+        or your own :class:`amc_pymc.likelihood_free.Partitioner`. Every other of
         several trees is cut along principal axes of the accepted simulations.
     local : bool, optional
         Whether to draw also from mixtures of Student t kernels, which follow posteriors that are narrow in oblique
@@ -177,7 +174,7 @@ class TreeProposal:
         """One partitioner for each partition of a proposal."""
         given = self.partition
         if isinstance(given, str):
-            return _PARTITIONS[given]()
+            return _PARTITIONS[given]
         return given if isinstance(given, tuple) else (given,)
 
 

@@ -56,11 +56,14 @@ class Simulated(NamedTuple):
     failures : list of Failure
     summaries : array (n, S) or None
         Summary statistics, if requested; nan where a simulation failed.
+    raised : str
+        Error of a call whose rows were simulated again one by one; "" if there was none.
     """
 
     distance: np.ndarray
     failures: list[Failure]
     summaries: np.ndarray | None = None
+    raised: str = ""
 
 
 class Problem(Protocol):

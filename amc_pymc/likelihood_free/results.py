@@ -174,8 +174,7 @@ def abc_tree_data(
             drawn = _adjusted(run, plain, adjust)
             flags += [flag("not_adjusted")] if drawn is None else []
         except KeyboardInterrupt:
-            if all(f.name != "interrupted" for f in flags):
-                flags.append(flag("interrupted"))
+            flags.append(flag("interrupted"))
     drawn = drawn or _plain(run, plain, {"adjust": "none"})
     found, values = drawn.accepted, values_at(problem, drawn.u)
     names = [x for name, value in values.items() for x in labels(name, value.shape[1:])]
@@ -212,6 +211,7 @@ def abc_tree_data(
     flags += tolerance_doubt(estimates, names, plain.tolerance)
     narrowing = _narrowing(run, plain) if found is plain else np.nan
     flags += spread_doubt(estimates, narrowing, names, plain.tolerance)
+    flags = list(dict.fromkeys(flags))
     tree["abc"].attrs |= flag_attributes(flags)
     warn_of(flags, "Likelihood-free inference")
     return tree

@@ -6,7 +6,6 @@ import math
 import time
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +30,7 @@ from amc_pymc.likelihood_free.workers import Simulate, simulation_workers
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.graphs import context_model
 from amc_pymc.rng import RandomSeed, as_generator, seed_words, spawn_generators
-from amc_pymc.runs import Journal, begin_journal, check_workers, run_loop
+from amc_pymc.runs import Journal, begin_journal, number_of_cores, run_loop
 
 if TYPE_CHECKING:
     from pymc import Model
@@ -140,7 +139,7 @@ def simulation_run(
     max_simulations: int,
     batch_size: int | None = None,
     batched: bool = False,
-    cores: int | Executor | None = 1,
+    cores: int | None = 1,
     checkpoint: str | Path | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
@@ -177,9 +176,7 @@ def simulation_run(
         raise ValueError(
             f"max_simulations={budget} is less than a batch, batch_size={size}; raise it or leave batch_size out."
         )
-    executor = cores if cores is not None and hasattr(cores, "submit") else None
-    workers: Any = {"cores": 1 if executor else cores, "executor": executor}
-    check_workers(**workers)
+    number_of_cores(cores, 1)  # refuses other values
     max_time, batched = positive_or_none("max_time", max_time), boolean("batched", batched)
     trial = try_simulator(problem, batched=batched)
     flags = [] if trial.reproducible else [flag("not_reproducible")]
@@ -200,7 +197,7 @@ def simulation_run(
     with (
         progress(description, sum(sizes), enabled=progressbar) as bar,
         simulation_workers(
-            problem, batched=batched, summaries=summaries, bar=bar, **workers
+            problem, batched=batched, summaries=summaries, bar=bar, cores=cores
         ) as simulate,
     ):
         yield SimulationRun(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from concurrent.futures import Executor
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,7 +53,7 @@ def sample_abc_tree(
     proposal: TreeProposal = _DEFAULT,
     batched: bool = False,
     model: Model | SimulatorProblem | None = None,
-    cores: int | Executor | None = 1,
+    cores: int | None = 1,
     checkpoint: str | FilePath | None = None,
     max_time: float | None = None,
     progressbar: bool = True,
@@ -106,9 +105,8 @@ def sample_abc_tree(
         Whether the simulator takes parameters of a whole batch: arrays with a first axis n, ``size=(n, ...)``.
     model : pm.Model or SimulatorProblem, optional
         Default: the model in the context. A ``pm.Model`` must observe its data by ``pm.Simulator``.
-    cores : int, concurrent.futures.Executor or None, default 1
-        Worker processes, or an executor to use instead, for example ``dask.distributed.Client.get_executor()``.
-        None: all cores, at most four. Results do not depend on it.
+    cores : int or None, default 1
+        Worker processes. None: all cores, at most four. Results do not depend on it.
     checkpoint : str or Path, optional
         Folder to which finished batches are written. A killed run resumes from it when called again with the same
         arguments, with the same results.
@@ -219,7 +217,8 @@ def sample_abc_tree(
         contrasts: list[float] = []
 
         def simulate(u: np.ndarray, b: int) -> Simulated:
-            distance, failures, summaries = simulated.simulate(u, b)
+            found = simulated.simulate(u, b)
+            summaries, distance = found.summaries, found.distance
             if features is not None and summaries is not None:
                 some = np.isfinite(summaries).all(axis=1)
                 made = np.full((len(u), len(run.observed)), np.nan)
@@ -231,7 +230,7 @@ def sample_abc_tree(
                 if run.scale is None:
                     run.scale = pilot_scale(summaries, run.observed)
                 distance = run.scale.distance(summaries)
-            return Simulated(distance, failures, summaries if kept else None)
+            return found._replace(distance=distance, summaries=summaries if kept else None)
 
         def learn(history: History, rng: np.random.Generator, thorough: bool = False) -> np.ndarray:
             assert history.summaries is not None
@@ -249,7 +248,13 @@ def sample_abc_tree(
         )  # fmt: skip
     run.seconds, run.flags, run.failures = simulated.seconds, simulated.flags, simulated.failures
     if run.learned:
-        run.history.score_again(learn(run.history, run.rng.spawn(1)[0], thorough=True))
+        (rng,) = run.rng.spawn(1)
+        try:
+            distance = learn(run.history, rng, thorough=True)
+        except KeyboardInterrupt:
+            run.flags.append(flag("interrupted"))
+            distance = learn(run.history, rng)
+        run.history.score_again(distance)
     run.flags += failure_flags(problem, run.failures, run.history.u)
     if max(contrasts, default=0.0) > _IN_ORDER:
         run.flags.append(flag("order_matters", times=max(contrasts)))

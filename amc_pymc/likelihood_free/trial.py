@@ -69,16 +69,16 @@ type _Simulate = Callable[[np.ndarray, np.random.Generator], Simulated]
 
 def _first_numbers(simulate: _Simulate, n_dim: int, batched: bool) -> np.ndarray:
     """Return distances and summaries of trials up to the first that succeeds."""
-    rng, told, numbers = as_generator(1), None, []
+    rng, told, numbers = as_generator(1), "", []
     for _ in range(_TRIALS):
         found = simulate(rng.random((_POINTS, n_dim)), rng)
         numbers += [found.distance, np.ravel(np.asarray(found.summaries))]
-        # A single successful row does not show that batches can be simulated.
-        worked = _POINTS - len(found.failures) >= (2 if batched else 1)
+        # Rows that were simulated one by one do not show that batches can be simulated, nor does a single successful row.
+        worked = _POINTS - len(found.failures) >= (2 if batched else 1) and not found.raised
         if worked and np.isfinite(found.distance).any():
             return np.array([float(f"{x:.6g}") for x in np.concatenate(numbers)])
-        told = told or next(iter(found.failures), None)
-    why = "all distances are infinite" if told is None else f"{told.kind}: {told.message}"
+        told = told or found.raised or next((f"{f.kind}: {f.message}" for f in found.failures), "")
+    why = told or "all distances are infinite"
     hint = " It is called with batched=True." if batched else ""
     if "0-dimensional" in why:
         hint += (

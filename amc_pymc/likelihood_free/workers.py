@@ -12,7 +12,6 @@ import logging
 import math
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import parent_process
@@ -41,7 +40,6 @@ def simulation_workers(
     problem: Problem,
     *,
     cores: int | None = 1,
-    executor: Executor | None = None,
     batched: bool = False,
     summaries: bool = False,
     mp_ctx: str | None = None,
@@ -57,9 +55,6 @@ def simulation_workers(
         use its generator row by row.
     cores : int or None, default 1
         Number of worker processes. 1 simulates in this process. None uses those available, four at most.
-    executor : concurrent.futures.Executor, optional
-        Any object with ``submit`` to use instead: threads, Dask, MPI. The problem is sent with every chunk and
-        unpacked once in each thread.
     batched : bool
         Pass whole chunks to the simulator.
     summaries : bool, default False
@@ -80,8 +75,7 @@ def simulation_workers(
     TypeError, ValueError
         If an argument is invalid.
     RuntimeError
-        From ``simulate``, if workers cannot start or keep dying, or an executor repeatedly loses the same
-        chunk. Errors of ``problem.simulate`` itself, which reports those of the simulator, are raised.
+        From ``simulate``, if workers cannot start or keep dying. Errors of ``problem.simulate`` itself, which reports those of the simulator, are raised.
     KeyboardInterrupt
         From ``simulate``, after all worker processes have been stopped. The batch is discarded, because
         keeping the simulations that were fast enough would bias weights.
@@ -103,14 +97,7 @@ def simulation_workers(
     True
     """
     job = _Job(problem, batched, summaries)
-    with Pool(
-        job,
-        cores=cores,
-        executor=executor,
-        mp_ctx=mp_ctx,
-        in_pieces=True,
-        what="problem",
-    ) as pool:
+    with Pool(job, cores=cores, mp_ctx=mp_ctx, in_pieces=True, what="problem") as pool:
 
         def simulate(u: np.ndarray, seed: Sequence[int]) -> Simulated:
             least, most = _BATCHED if batched else _ONE_BY_ONE

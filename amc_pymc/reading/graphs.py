@@ -417,7 +417,7 @@ class Batched(WithoutCaches):
     Notes
     -----
     Functions are made on the first call and are not pickled. The first results are compared with those of
-    single elements. A lock serialises calls from several threads, as of an executor.
+    single elements. A lock serialises calls from several threads.
 
     Examples
     --------

@@ -3,7 +3,7 @@
 from amc_pymc.runs.fingerprints import fingerprint, name_of
 from amc_pymc.runs.jobs import JobReport, run_jobs
 from amc_pymc.runs.journal import Journal, begin_journal
-from amc_pymc.runs.pool import Ended, Pool, check_workers, number_of_cores, run_loop
+from amc_pymc.runs.pool import Ended, Pool, number_of_cores, run_loop
 from amc_pymc.runs.processes import TRIES, Task, WorkerDied
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Task",
     "WorkerDied",
     "begin_journal",
-    "check_workers",
     "fingerprint",
     "name_of",
     "number_of_cores",

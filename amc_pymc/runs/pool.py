@@ -1,16 +1,12 @@
-"""One pool for all jobs: in this process, on an executor, or in worker processes that may die."""
+"""One pool for all jobs: in this process, or in worker processes that may die."""
 
 from __future__ import annotations
 
-import hashlib
 import multiprocessing
 import os
-import threading
 import time
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, NamedTuple, Self
@@ -18,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Self
 import cloudpickle
 import numpy as np
 
-from amc_pymc.runs.processes import Supervisor, Task, pickled, portable
+from amc_pymc.runs.processes import Supervisor, Task
 
 
 def number_of_cores(cores: int | None, jobs: int) -> int:
@@ -40,19 +36,8 @@ def number_of_cores(cores: int | None, jobs: int) -> int:
     return min(int(cores), jobs)
 
 
-def check_workers(cores: int | None, executor: Any) -> None:
-    """Raise a TypeError or ValueError for bad values of these arguments of the user, or if both are given."""
-    number_of_cores(cores, 1)
-    if executor is None:
-        return
-    if not callable(getattr(executor, "submit", None)):
-        raise TypeError(f"executor must have a method submit, got {executor!r}.")
-    if cores not in (None, 1):
-        raise ValueError(f"cores={cores} and executor exclude each other; leave one out.")
-
-
 class Pool:
-    """Runs jobs in this process, on an executor, or in worker processes; close it, or use it in a ``with`` block.
+    """Runs jobs in this process or in worker processes; close it, or use it in a ``with`` block.
 
     Processes start with the first jobs and stay for later ones. A process that dies is replaced and its job repeated.
     Results do not depend on where jobs run if each has its own random numbers.
@@ -60,12 +45,9 @@ class Pool:
     Parameters
     ----------
     function : callable
-        Function of a job. For executors, and processes that are not forked, it must be picklable by cloudpickle;
-        each thread of an executor uses its own copy.
+        Function of a job. For processes that are not forked, it must be picklable by cloudpickle.
     cores : int or None, default 1
         Worker processes; 1 runs all jobs in this process, None uses all available cores, at most four.
-    executor : concurrent.futures.Executor, optional
-        Any object with ``submit``: processes, threads, Dask, MPI.
     mp_ctx : str or context, optional
         Start method of worker processes, by default that of Python.
     in_pieces : bool, default False
@@ -76,7 +58,7 @@ class Pool:
     Raises
     ------
     TypeError, ValueError
-        If `executor` is none, it is given with more than one core, or the function cannot be sent.
+        If `cores` is no positive integer, or the function cannot be sent.
 
     Examples
     --------
@@ -91,19 +73,15 @@ class Pool:
         function: Callable[[Any], Any],
         *,
         cores: int | None = 1,
-        executor: Executor | None = None,
         mp_ctx: str | BaseContext | None = None,
         in_pieces: bool = False,
         what: str = "a job",
     ):
-        self._plain, self._executor = function, executor
+        self._plain = function
         self._function: Callable[[Any], Iterable[Any]] = function if in_pieces else _Whole(function)
         self._processes: Supervisor | None = None
-        check_workers(cores, executor)
         processes = number_of_cores(cores, 2**31)
-        if executor is not None:
-            self._function = Copies.of(self._function, what)
-        elif processes > 1:
+        if processes > 1:
             self._processes = Supervisor(self._function, processes, mp_ctx, what=what)
 
     def __enter__(self) -> Self:
@@ -123,7 +101,7 @@ class Pool:
         The error of a job is raised in place of its result, or earlier by worker processes. If the caller stops
         iterating, for example after Ctrl-C, jobs that have not started are cancelled.
         """
-        if self._executor is None and self._processes is None:
+        if self._processes is None:
             yield from map(self._plain, jobs)
             return
         tasks = (Task(cloudpickle.dumps(job), k) for k, job in enumerate(jobs))
@@ -137,9 +115,7 @@ class Pool:
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Task]:
         """Yield tasks with the pieces of their results, from worker processes in any order."""
-        if self._executor is not None:
-            yield from run_remotely(self._executor, self._function, tasks)
-        elif self._processes is not None:
+        if self._processes is not None:
             yield from self._processes.run(tasks)
         else:
             for task in tasks:
@@ -236,91 +212,3 @@ def run_loop[T](
     if not found:
         raise ValueError("a run needs at least one step.")
     return Ended(found[0], "done")
-
-
-#: Maximum number of jobs submitted to an executor at a time.
-_IN_FLIGHT = 256
-#: Maximum number of functions cached in each thread of an executor.
-_KEPT = 2
-
-
-@dataclass(frozen=True)
-class Copies:
-    """A function that is sent as bytes; each thread of an executor unpickles and keeps its own copy.
-
-    Compiled functions cannot be used by several threads at once.
-
-    Attributes
-    ----------
-    digest : str
-    payload : bytes
-    """
-
-    digest: str
-    payload: bytes
-
-    @classmethod
-    def of(cls, function: Callable[[Any], Iterable[Any]], what: str = "a job") -> Copies:
-        """Pickle a function."""
-        payload = pickled(function, what)
-        return cls(hashlib.sha256(payload).hexdigest(), payload)
-
-    def __call__(self, message: Any) -> Iterable[Any]:
-        """Call the copy of this thread."""
-        kept: dict[str, Callable[[Any], Iterable[Any]]] = _local.__dict__.setdefault(
-            "functions", {}
-        )
-        if self.digest not in kept:
-            while len(kept) >= _KEPT:
-                del kept[next(iter(kept))]
-            kept[self.digest] = cloudpickle.loads(self.payload)
-        return kept[self.digest](message)
-
-
-_local = threading.local()
-
-
-def run_remotely(
-    executor: Executor, function: Callable[[Any], Iterable[Any]], tasks: Iterable[Task]
-) -> Iterator[Task]:
-    """Yield finished tasks, in order.
-
-    Parameters
-    ----------
-    executor : Executor
-        Any object with ``submit``: processes, threads, Dask, MPI.
-    function : callable
-        Function of a message that yields the pieces of a result; it must reach the workers, see :class:`Copies`.
-    tasks : iterable of Task
-
-    Raises
-    ------
-    Exception
-        Errors of the executor, such as a lost worker. Errors of the function are raised in place of its result, as
-        RuntimeErrors with the name and the message if they cannot be pickled. If the caller stops iterating, tasks that have not started are cancelled.
-    """
-    begun: deque[tuple[Task, Future[list[Any]]]] = deque()
-    try:
-        for task in tasks:
-            if len(begun) == _IN_FLIGHT:
-                yield _finished(*begun.popleft())
-            begun.append((task, executor.submit(_call, function, task.message)))
-        while begun:
-            yield _finished(*begun.popleft())
-    finally:
-        for _, future in begun:
-            future.cancel()
-
-
-def _finished(task: Task, future: Future[list[Any]]) -> Task:
-    task.pieces = future.result()
-    return task
-
-
-def _call(function: Callable[[Any], Iterable[Any]], message: Any) -> list[Any]:
-    """Run a task in an executor."""
-    try:
-        return list(function(message))
-    except Exception as error:
-        found = portable(error)
-    raise found  # outside of the block, so that it does not refer to the error, which some libraries pickle too

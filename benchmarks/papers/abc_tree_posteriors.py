@@ -6,6 +6,7 @@ import argparse
 import time
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
@@ -77,12 +78,10 @@ def pruned_cart(
 def partitions() -> dict[str, Callable]:
     """Partitioners of section 3.2.1 that are installed."""
     out: dict[str, Callable] = {"CART, pruned": pruned_cart, "dyadic": Dyadic(cuts=10)}
-    try:
-        from amc_pymc.likelihood_free.trees import Bart
+    with suppress(ImportError):
+        from benchmarks.papers.bart import bart
 
-        out["BART"] = Bart()
-    except ImportError:
-        pass
+        out["BART"] = bart
     return out
 
 

@@ -5,7 +5,6 @@ import importlib
 import math
 import re
 
-from concurrent.futures import Executor, Future
 from typing import NamedTuple
 
 import numpy as np
@@ -249,22 +248,6 @@ def error_of(tree, known):
     """Error of log Z, and what it should be about."""
     found = tree["evidence"]
     return float(found["log_evidence"]) - known.log_evidence, float(found["log_evidence_mcse"])
-
-
-class Stopping(Executor):
-    """Runs jobs here, and is interrupted instead of handing over the result after some."""
-
-    def __init__(self, after):
-        self.after, self.handed = after, 0
-
-    def submit(self, function, /, *args):
-        future = Future()
-        if self.handed == self.after:
-            future.set_exception(KeyboardInterrupt())
-        else:
-            future.set_result(function(*args))
-        self.handed += 1
-        return future
 
 
 def label(value) -> str:

@@ -6,7 +6,6 @@ import signal
 import sys
 import warnings
 
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -292,10 +291,11 @@ def test_seeds():
 
 
 @pytest.mark.slow
-def test_processes():
+def test_processes(monkeypatch):
     settings = {"arms": ["importance", "smc"]}
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
-        parallel = estimate(one(), executor=pool, **settings)
+    spawning = multiprocessing.get_context("spawn")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: spawning)
+    parallel = estimate(one(), cores=2, **settings)
     assert_same(parallel, estimate(one(), **settings))
     # Seconds of the workers, which compile for themselves, are in it.
     assert parallel["evidence"]["cpu_seconds"] > 0.0

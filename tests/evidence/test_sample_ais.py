@@ -1,9 +1,6 @@
 """Annealed importance sampling of small models: evidences, draws, refusals."""
 
-import multiprocessing
 import sys
-
-from concurrent.futures import ProcessPoolExecutor
 
 import arviz as az
 import numpy as np
@@ -20,7 +17,6 @@ from amc_pymc.reading.particles.densities import counted
 from tests.evidence.evidence_models import (
     EASY,
     Known,
-    Stopping,
     assert_same,
     compile_before,
     compiled_once,  # noqa: F401
@@ -244,8 +240,7 @@ def test_a_longer_run_has_the_same_particles():
 
 
 def test_processes():
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as pool:
-        parallel = ais(one(), 300, n_steps=20, executor=pool)
+    parallel = ais(one(), 300, n_steps=20, cores=2)
     assert_same(parallel, ais(one(), 300, n_steps=20))
 
 
@@ -287,9 +282,9 @@ def test_interruption_returns_what_there_is(monkeypatch):
     assert 500 < part["evidence"]["ess"] <= 750
 
 
-def test_interruption_before_the_first_block():
+def test_interruption_before_the_first_block(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
-        ais(one(), executor=Stopping(0))
+        interrupted(monkeypatch, 0, one())
 
 
 # --- refusals -------------------------------------------------------------------------------------

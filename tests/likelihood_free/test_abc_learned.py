@@ -164,3 +164,35 @@ def test_an_interrupt_while_adjustments_are_compared_keeps_the_simulations(monke
     options["model"] = interrupted(12)  # the run, and then the comparison
     found = amc.sample_abc_tree(**options | {"max_simulations": 8000})
     assert len(calls) == 50 and found["abc"].attrs["flag_names"].count("interrupted") == 1
+
+
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference")
+def test_an_interrupt_while_summaries_are_learned_keeps_the_simulations(monkeypatch):
+    """A quick fit, or the mode without learned summaries, takes the place of a thorough one."""
+
+    def interrupt(*args, thorough=False, **options):
+        if thorough:
+            raise KeyboardInterrupt
+        return learned.learned_distance(*args, **options)
+
+    for module in ("sample_abc_tree", "find_map_tree"):
+        place = f"amc_pymc.likelihood_free.{module}.learned_distance"
+        monkeypatch.setattr(place, interrupt)
+    options = {"max_simulations": 1000, "random_seed": 1, **OPTIONS}
+    found = amc.sample_abc_tree(
+        model=model_of(), distance_scale="learned", adjust="none", **options
+    )
+    assert found["abc"].attrs["flag_names"].split("; ").count("interrupted") == 1
+    assert found["abc"]["n_simulations"] == 1000 - 126
+    # Thirty summary statistics that do not depend on the parameter hide the one that does.
+    observed = np.append(0.7, np.random.default_rng(3).normal(size=30))
+    problem = amc.SimulatorProblem(
+        {"mu": stats.norm()},
+        lambda rng, mu: rng.normal(size=(len(mu), 31)) + np.outer(mu, np.arange(31) == 0),
+        observed,
+    )
+    _, raw = amc.find_MAP_tree(
+        model=problem, return_raw=True, **options | {"max_simulations": 2000}
+    )
+    attrs = raw["mode"].attrs
+    assert attrs["flag_names"] == "interrupted; mode_of_prior" and attrs["summaries"] == "given"

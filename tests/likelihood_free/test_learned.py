@@ -77,6 +77,24 @@ def test_the_regression_is_the_best_one_near_the_data():
     )
 
 
+def test_what_is_simple_near_the_data_is_learned_there():
+    """A quadratic function for the closest third of the simulations, and a wave for the others."""
+    rng = np.random.default_rng(8)
+    data = rng.random((2000, 5))
+    distance, a, b, c, d = data.T
+    x = np.where(distance < 1 / 3, a * b + c - d, np.sin(20.0 * a + 20.0 * c))
+    near = np.flatnonzero(distance < 0.1)
+    given = data, (x + 0.02 * rng.normal(size=2000))[:, None], rng
+    whole, local = (learn_summaries(*given, near=near, distance=g) for g in (None, distance))
+    assert local.name == "local quadratic ridge"
+    assert 0.016 < local.sigma[0] < 0.024 and local.sigma[0] < 0.3 * whole.sigma[0]
+    assert set(local.learners) == set(np.argsort(distance)[:600])
+    _, found, of_data = cross_fitted(data, given[1], local, data[near], rng)
+    for learned in (found[near], of_data[0]):
+        error = learned[:, 0] * local.sigma[0] - x[near]
+        assert np.sqrt(np.square(error).mean()) < 0.008  # 0.02 (21 / 480)^(1/2) is 0.004
+
+
 def test_failed_simulations_are_infinitely_far():
     rng = np.random.default_rng(4)
     x, data = scales(300, rng)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amc_pymc.likelihood_free.partition import cut_boxes, shrunk_rates, whole_cube
-from amc_pymc.likelihood_free.trees import Bart, Cart, Dyadic
+from amc_pymc.likelihood_free.trees import Cart, Dyadic
 from tests.likelihood_free.problems import from_cuts
 
 
@@ -24,17 +24,11 @@ def by(partitioner, d):
     return partitioner(u, near, None, np.random.default_rng(2))
 
 
-def bart(d):
-    pytest.importorskip("pymc_bart")
-    return by(Bart(tune=5), d)
-
-
 PARTITIONS = {
     "cube": lambda d: whole_cube(d),
     "cart": lambda d: cart(d),
     "random cuts": lambda d: cart(d, random_beyond=0),
     "dyadic": lambda d: by(Dyadic(cuts=35), d),
-    "bart": bart,
 }
 
 

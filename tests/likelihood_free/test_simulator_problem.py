@@ -102,7 +102,7 @@ def test_checks_tell_shapes():
     p = problem(lambda rng, mu: np.zeros(4), {"mu": stats.norm()})
     with pytest.raises(ValueError, match=r"simulation of shape \(4,\), the data call for \(3,\)"):
         try_simulator(p)
-    with pytest.raises(ValueError, match=r"shape \(4,\), the data call for \(1, 3\).*batched=True"):
+    with pytest.raises(ValueError, match=r"shape \(4,\), the data call for \(3, 3\).*batched=True"):
         try_simulator(p, batched=True)
     try_simulator(problem())
     try_simulator(problem(), batched=True)
@@ -113,7 +113,7 @@ def test_simulators_that_take_one_row_only_are_refused_as_batches():
         return np.asarray(rng.normal(mu if mu > 0.0 else -mu, 1.0))[..., None] + OBSERVED
 
     p = problem(simulator, {"mu": stats.norm()})
-    with pytest.raises(ValueError, match=r"ambiguous.* \(in a call of 2 rows\).*batched=True"):
+    with pytest.raises(ValueError, match=r"ambiguous.* \(in a call of 3 rows\).*batched=True"):
         try_simulator(p, batched=True)
     try_simulator(p)
 

@@ -8,8 +8,6 @@ import signal
 import sys
 import threading
 
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -110,15 +108,6 @@ def test_numbers_do_not_depend_on_cores(method, batched):
     assert np.isfinite(expected.distance).all()
     for cores in (2, 3) if method == "fork" else (2,):
         same(run(Walk(), u, batched=batched, cores=cores, mp_ctx=method), expected)
-
-
-@pytest.mark.parametrize("batched", [False, True])
-@pytest.mark.parametrize("pool", [ThreadPoolExecutor, ProcessPoolExecutor])
-def test_numbers_do_not_depend_on_the_executor(pool, batched):
-    u = points(2_100)
-    expected = run(Walk(), u, batched=batched)
-    with pool(2) as executor:
-        same(run(Walk(), u, batched=batched, executor=executor), expected)
 
 
 def test_rows_have_noise_of_their_own():
@@ -230,17 +219,12 @@ def test_what_batches_do_after_an_error_does_not_depend_on_workers():
     expected = run(problem, u, batched=True)
     assert 0 < len(expected.failures) < 1500
     same(run(problem, u, batched=True, cores=2, mp_ctx="fork"), expected)
-    with ThreadPoolExecutor(2) as executor:
-        same(run(problem, u, batched=True, executor=executor), expected)
 
 
 def test_a_problem_that_cannot_be_sent():
     problem = Walk(threading.Lock())
     with pytest.raises(TypeError, match="problem cannot be sent to other processes"):
         run(problem, points(3), cores=2, mp_ctx="spawn")
-    with ThreadPoolExecutor(1) as executor:
-        with pytest.raises(TypeError, match="problem cannot be sent to other processes"):
-            run(problem, points(3), executor=executor)
 
 
 def test_a_batch_depends_on_its_seed_only():

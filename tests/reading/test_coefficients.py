@@ -132,3 +132,18 @@ def test_products_with_too_many_levels_stay(monkeypatch):
     program = RowProgram(row.graph, scaled(row), 5, n_parameters=D)
     data = data_of(np.random.default_rng(1))
     assert with_products(program, data)[0] is program
+
+
+def test_nodes_that_depend_on_marked_parameters():
+    """An entry reads parameters 0 to 2, by the data, and another the last one."""
+    g = Graph()
+    by_data, last = g.entry("eta", g.leaf("column", 0, "i")), g.entry("eta", g.const(3))
+    double = g.make("mul", 2.0, by_data)
+    whole = g.make("add", double, last)
+    data = np.array([[0.0], [1.0], [2.0]])
+    expected = {1: {by_data, double, whole}, 3: {last, whole}, None: set()}
+    for place, nodes in expected.items():
+        assert (
+            coefficients.depending(g, whole, data, np.array([k == place for k in range(4)]))
+            == nodes
+        )

@@ -5,9 +5,6 @@ import sys
 import textwrap
 import time
 
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 
@@ -228,35 +225,15 @@ def test_interrupting_a_script(tmp_path, cores, method, group):
 # --- pools --------------------------------------------------------------------------------------
 
 
-def map_jobs(function, jobs, executor):
-    with Pool(function, executor=executor) as pool:
-        yield from pool.map(jobs)
-
-
 def fail_at_two(k):
     if k == 2:
         raise ZeroDivisionError("two")
     return k
 
 
-@pytest.mark.parametrize("pool", [None, ThreadPoolExecutor])
-def test_an_error_of_a_mapped_job_comes_in_its_place(pool):
-    with nullcontext() if pool is None else pool(2) as executor:
-        results = map_jobs(fail_at_two, range(50), executor)
+def test_an_error_of_a_mapped_job_comes_in_its_place():
+    with Pool(fail_at_two) as pool:
+        results = pool.map(range(50))
         assert [next(results), next(results)] == [0, 1]
         with pytest.raises(ZeroDivisionError, match="two"):
             next(results)
-
-
-def test_mapped_jobs_not_begun_are_cancelled():
-    begun = []
-
-    def job(k):
-        begun.append(k)
-        time.sleep(0.05)
-
-    with ThreadPoolExecutor(1) as executor:
-        results = map_jobs(job, range(20), executor)
-        next(results)
-        results.close()
-    assert len(begun) < 5

@@ -4,9 +4,6 @@ import multiprocessing
 import os
 import signal
 
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import nullcontext
-
 import numpy as np
 import pytest
 
@@ -84,13 +81,6 @@ def test_results_do_not_depend_on_cores(method):
     assert no_children()
 
 
-@pytest.mark.parametrize("executor", [ThreadPoolExecutor, ProcessPoolExecutor])
-def test_results_do_not_depend_on_the_executor(executor):
-    expected = [walk(rng) for rng in spawn_generators(1, 20)]
-    with executor(2) as given, Pool(walk, executor=given) as pool:
-        assert list(pool.map(spawn_generators(1, 20))) == expected
-
-
 def test_processes_stay_for_later_jobs():
     with Pool(where, cores=2, mp_ctx="fork") as pool:
         pids = [set(pool.map(range(20))) for _ in range(3)]
@@ -102,7 +92,6 @@ def test_processes_stay_for_later_jobs():
     ("settings", "error", "message"),
     [
         ({"cores": 0}, ValueError, "cores must be at least 1, got 0"),
-        ({"executor": 3}, TypeError, "executor must have a method submit, got 3"),
         ({"cores": 2, "mp_ctx": "knife"}, ValueError, "mp_ctx must be one of .*got 'knife'"),
     ],
 )
@@ -111,27 +100,15 @@ def test_bad_arguments(settings, error, message):
         Pool(walk, **settings)
 
 
-def test_cores_and_executor_exclude_each_other():
-    with ThreadPoolExecutor(1) as executor:
-        with pytest.raises(ValueError, match="cores=2 and executor exclude each other"):
-            Pool(walk, cores=2, executor=executor)
-        with Pool(abs, cores=None, executor=executor) as pool:
-            assert list(pool.map([-1])) == [1]
-
-
 # --- errors ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{"cores": 2, "mp_ctx": "fork"}, {"executor": 2}])
-def test_errors_that_cannot_be_pickled_come_by_name_and_message(settings):
-    executor = ProcessPoolExecutor(2) if "executor" in settings else None
-    with nullcontext() if executor is None else executor:
-        given = settings if executor is None else {"executor": executor}
-        with Pool(failing, **given) as pool:
-            with pytest.raises(RuntimeError, match="Own: this and that") as caught:
-                list(pool.map(range(5)))
-            assert "in failing" in "".join(caught.value.__notes__)
-            assert list(pool.map([2, 3])) == [2, 3]  # nothing is broken
+def test_errors_that_cannot_be_pickled_come_by_name_and_message():
+    with Pool(failing, cores=2, mp_ctx="fork") as pool:
+        with pytest.raises(RuntimeError, match="Own: this and that") as caught:
+            list(pool.map(range(5)))
+        assert "in failing" in "".join(caught.value.__notes__)
+        assert list(pool.map([2, 3])) == [2, 3]  # nothing is broken
     assert no_children()
 
 

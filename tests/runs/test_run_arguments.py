@@ -9,24 +9,21 @@ import pytest
 import amc_pymc as amc
 
 #: Arguments of each sampler; steps of ``pm.sample`` have only a progress bar.
-ALL = ["cores", "executor", "checkpoint", "max_time", "progressbar", "random_seed"]
-#: Arguments of likelihood-free samplers, whose `cores` may be an executor.
-SIMULATED = [name for name in ALL if name != "executor"]
+ALL = ["cores", "checkpoint", "max_time", "progressbar", "random_seed"]
 #: Arguments of runs that are short.
 SHORT = [name for name in ALL if name != "checkpoint"]
 EXPECTED = {
     "combine_estimators": SHORT,
     "estimate_evidence": SHORT,
-    "find_MAP_tree": SIMULATED,
+    "find_MAP_tree": ALL,
     "racing_forecast": ["progressbar"],
     "recover_marginals": ["progressbar", "random_seed"],
-    "sample_abc_tree": SIMULATED,
+    "sample_abc_tree": ALL,
     "sample_ais": SHORT,
-    "sample_product_space": [name for name in SHORT if name != "executor"],
+    "sample_product_space": SHORT,
 }
 DEFAULTS = {
     "progressbar": True,
-    "executor": None,
     "checkpoint": None,
     "max_time": None,
     "random_seed": None,
@@ -100,7 +97,6 @@ def normal():
     [
         ({"cores": 0}, ValueError, "cores must be at least 1, got 0"),
         ({"cores": "2"}, TypeError, "cores must be an integer or None, got '2'"),
-        ({"executor": 3}, TypeError, "executor must have a method submit, got 3"),
         ({"max_time": 0}, ValueError, "max_time must be positive and finite, got 0"),
         ({"checkpoint": 3}, TypeError, "checkpoint must be a path, got 3"),
         ({"random_seed": "a"}, TypeError, "random_seed must be an int, .* got 'a'"),

@@ -561,7 +561,9 @@ def test_groups_dims_and_coords(short_run):
         assert stats[name].dims == ("chain", "draw")
     assert np.all(stats["race_delta"] == 0.05)
     assert np.all(stats["race_arms_left"].isin([1, 2, 3]))
-    assert np.all(stats["row_evaluations"] > 0)
+    # A race evaluates each row of the parameters' decision twice, and those of the index once for each model or more.
+    moved, drawn = stats["race_rows"].values[..., 0], stats["race_rows"].values[..., 1]
+    assert np.all(stats["row_evaluations"] >= 2.0 * moved + drawn)
     summary = short_run["product_space"].to_dataset()
     assert summary["log_bf"].dims == ("model", "against")
     assert summary["visits"].dims == ("chain", "model")

@@ -66,7 +66,7 @@ def plot_abc(dt: xr.DataTree, **figure_kwargs: Any) -> Figure:
     ... )
     >>> figure = amc.plot_abc(found)
     >>> figure.axes[3].get_title()
-    '172 effective draws, rejection 78'
+    '147 effective draws, rejection 79'
     """
     found = result_group(dt, "abc", _NEEDED, ABC_SOURCE)
     n = found.sizes.get("round", 0)

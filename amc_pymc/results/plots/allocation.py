@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 
 _SOURCE = "amc_pymc.combine_estimators"
-#: Maximum number of lines of arms.
-_MOST_ARMS = 10
 
 
-def plot_allocation(dt: xr.DataTree, *, weights: str | None = None, **figure_kwargs: Any) -> Figure:
+def plot_allocation(dt: xr.DataTree, **figure_kwargs: Any) -> Figure:
     """Plot the allocation of draws to combined estimators, and the resulting estimate.
 
     The first plot shows the draws of each arm against those of all arms. If the costs of draws differ, a
@@ -31,10 +29,7 @@ def plot_allocation(dt: xr.DataTree, *, weights: str | None = None, **figure_kwa
     Parameters
     ----------
     dt : DataTree
-        Result of :func:`amc_pymc.combine_estimators`. Of more than ten arms, the nine with the largest cost have
-        their own line; the others share one.
-    weights : {"predictable", "inverse_variance", "uniform"}, optional
-        Weights of the estimate to show; by default those of the main estimate of the run.
+        Result of :func:`amc_pymc.combine_estimators`. Of more than eight arms, those with the largest cost are shown.
     **figure_kwargs
         Passed to :func:`matplotlib.pyplot.figure`.
 
@@ -45,7 +40,7 @@ def plot_allocation(dt: xr.DataTree, *, weights: str | None = None, **figure_kwa
     Raises
     ------
     TypeError, ValueError
-        If `dt` is not such a result or lacks a group, or `weights` are unknown.
+        If `dt` is not such a result or lacks a group.
 
     Examples
     --------
@@ -60,13 +55,10 @@ def plot_allocation(dt: xr.DataTree, *, weights: str | None = None, **figure_kwa
     >>> figure.axes[0].get_title()
     'Draws by arm'
     """
-    known = result_group(dt, "estimate", ("mean", "mcse"), _SOURCE)["weights"].values.tolist()
-    weights = dt.attrs.get("weights", known[0]) if weights is None else weights
-    if weights not in known:
-        raise ValueError(f"weights must be one of {', '.join(known)}, got {weights!r}.")
     pulls = result_group(dt, "pulls", ("arm", "round", "cost"), _SOURCE)
     names = [str(name) for name in result_group(dt, "arms", ("draws",), _SOURCE)["arm"].values]
-    group_of, labels = _groups(pulls, names)
+    by_arm = np.bincount(pulls["arm"].values, pulls["cost"].values, len(names))
+    shown = np.sort(np.argsort(-by_arm, kind="stable")[: len(COLOURS)])
     cost = "CPU time (s)" if dt.attrs.get("cost") == "cpu" else "cost"
     quantities = {ARMS["draws"].unit: np.ones(pulls.sizes["pull"])}
     if np.ptp(pulls["cost"].values) > 0.0:
@@ -74,56 +66,40 @@ def plot_allocation(dt: xr.DataTree, *, weights: str | None = None, **figure_kwa
     number = len(quantities) + 1
     figure, axes = panels(number, (5.4 * number + 1.0, 3.9), figure_kwargs)
     for one, (what, amounts) in zip(axes, quantities.items()):
-        totals = _totals(pulls, group_of, amounts)
+        totals = _totals(pulls, len(names), amounts)
         spent = totals.sum(axis=1)
-        for k, label in enumerate(labels):
+        for colour, k in zip(COLOURS, shown.tolist()):
             y = np.where(totals[:, k] > 0.0, totals[:, k], np.nan)  # because of the log axis
-            others = k + 1 == len(labels) < len(names)
-            colour = "black" if others else COLOURS[k % len(COLOURS)]
-            one.plot(
-                spent, y, color=colour, marker=marker_of_rounds(len(y)), markersize=4, label=label
-            )
+            marker = marker_of_rounds(len(y))
+            one.plot(spent, y, color=colour, marker=marker, markersize=4, label=names[k])
         log_axis(one, "x", spent)
-        log_axis(one, "y", totals)
+        log_axis(one, "y", totals[:, shown])
         one.set(
             title=f"{what[0].upper()}{what[1:]} by arm",
             xlabel=f"{what}, all arms",
             ylabel=f"{what}, one arm",
         )
-    _draw_estimate(axes[-1], dt, weights, list(quantities)[-1], by_cost=len(quantities) > 1)
+    _draw_estimate(axes[-1], dt, list(quantities)[-1], by_cost=len(quantities) > 1)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     return figure
 
 
-def _groups(pulls: xr.Dataset, names: list[str]) -> tuple[np.ndarray, list[str]]:
-    """Return the line of each arm (K,), and the labels of the lines."""
-    n_arms = len(names)
-    if n_arms <= _MOST_ARMS:
-        return np.arange(n_arms), names
-    spent = np.bincount(pulls["arm"].values, pulls["cost"].values, n_arms)
-    shown = np.sort(np.argsort(-spent, kind="stable")[: _MOST_ARMS - 1])
-    group_of = np.full(n_arms, shown.size)
-    group_of[shown] = np.arange(shown.size)
-    return group_of, [*(names[k] for k in shown), f"{n_arms - shown.size:,} others"]
+def _totals(pulls: xr.Dataset, n_arms: int, amounts: np.ndarray) -> np.ndarray:
+    """Return running totals (R, K) of arms at the ends of rounds, including an incomplete last one."""
+    n_rounds = int(pulls["round"].values.max()) + 1
+    cells = pulls["round"].values * n_arms + pulls["arm"].values
+    return np.bincount(cells, amounts, n_rounds * n_arms).reshape(n_rounds, -1).cumsum(axis=0)
 
 
-def _totals(pulls: xr.Dataset, group_of: np.ndarray, amounts: np.ndarray) -> np.ndarray:
-    """Return running totals (R, G) of groups of arms at the ends of rounds, including an incomplete last one."""
-    rounds, n_groups = pulls["round"].values, int(group_of.max()) + 1
-    n_rounds = int(rounds.max()) + 1
-    cells = rounds * n_groups + group_of[pulls["arm"].values]
-    return np.bincount(cells, amounts, n_rounds * n_groups).reshape(n_rounds, -1).cumsum(axis=0)
-
-
-def _draw_estimate(axes: Axes, dt: xr.DataTree, weights: str, what: str, *, by_cost: bool) -> None:
+def _draw_estimate(axes: Axes, dt: xr.DataTree, what: str, *, by_cost: bool) -> None:
     """Draw the running estimate with its band, and the final one, against draws or cost."""
     log = dt.attrs.get("scale") == "log"
     mean, error = ("log_mean", "log_mean_mcse") if log else ("mean", "mcse")
     running = f"running_{mean}", f"running_{error}"
     rounds = result_group(dt, "rounds", ("draws", "cost", *running), _SOURCE)
-    final = result_group(dt, "estimate", (mean, error), _SOURCE).sel(weights=weights)
+    final = result_group(dt, "estimate", (mean, error), _SOURCE).sel(weights="predictable")
     x = (rounds["cost"] if by_cost else rounds["draws"].sum("arm")).values.cumsum()
-    centre, half = (rounds[name].sel(weights=weights).values for name in running)
+    centre, half = (rounds[name].sel(weights="predictable").values for name in running)
     known = np.isfinite(centre) & np.isfinite(half)
     x, centre, half = x[known], centre[known], 2.0 * half[known]
     axes.fill_between(x, centre - half, centre + half, color=COLOURS[0], alpha=0.25, linewidth=0)
@@ -143,5 +119,5 @@ def _draw_estimate(axes: Axes, dt: xr.DataTree, weights: str, what: str, *, by_c
     title = f"{'Log of estimate' if log else 'Estimate'}: {with_error(level, 0.5 * spread)}"
     if dt.attrs.get("stopped"):
         title += ", cut short"
-    label = f"{'log of ' if log else ''}{weights.replace('_', '-')} estimate, ± 2 errors"
+    label = f"{'log of ' if log else ''}predictable estimate, ± 2 errors"
     axes.set(title=title, xlabel=f"{what}, all arms", ylabel=label)

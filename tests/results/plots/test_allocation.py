@@ -38,11 +38,6 @@ def test_the_estimate_and_its_band_are_those_of_the_weights(equal):
     corners = {tuple(p) for p in axes.collections[0].get_paths()[0].vertices.round(9).tolist()}
     assert {(6.0, 9.5), (6.0, 10.5), (12.0, 19.666666667), (12.0, 20.333333333)} <= corners
     np.testing.assert_allclose(interval(axes), [4.0, 3.8, 4.2])
-    axes = amc.plot_allocation(equal, weights="uniform").axes[1]
-    assert axes.lines[0].get_xydata().T.tolist() == [[3, 6, 12], [2.0, 12.0, 22.0]]
-    assert interval(axes)[0] == 6.0
-    with pytest.raises(ValueError, match=r"weights must be one of predictable.*got 'best'"):
-        amc.plot_allocation(equal, weights="best")
 
 
 def test_the_log_scale_shows_log_means():
@@ -84,7 +79,7 @@ def test_a_real_run():
     [
         ([0] * 9, [0] * 3 + [1] * 6, ["arm 0"]),
         ([0, 1], [0, 0], ["arm 0", "arm 1"]),
-        ([*range(2000)] + [5] * 900, [0] * 2000 + [1] * 900, [*"012345678", "1,991 others"]),
+        ([*range(2000)] + [5] * 900, [0] * 2000 + [1] * 900, [*"01234567"]),
     ],
     ids=["one arm", "one draw each", "many"],
 )
