@@ -158,7 +158,7 @@ def combine_estimators(
     >>> found["estimate"]["mean"].sel(weights="predictable").round(1).item()
     1.0
     """
-    number_of_cores(cores, 1)  # refuses other values
+    number_of_cores(cores, 1)  # checks the value
     used = [replace(a, cost=_known_cost(a, cost)) for a in as_arms(arms)]
     if cost not in get_args(Cost):
         raise ValueError(f"cost must be 'count' or 'cpu', got {cost!r}.")

@@ -289,7 +289,7 @@ def estimate_evidence(
             idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost,
             limit=limit, random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
-    number_of_cores(cores, 1)  # refuses other values
+    number_of_cores(cores, 1)  # checks the value
     names = None if arms is None else _checked_names(arms)
     n_draws = positive_int("draws", 500 if draws is None else draws)
     n_chains = positive_int("chains", 4 if chains is None else chains)

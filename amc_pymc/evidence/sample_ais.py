@@ -161,7 +161,7 @@ def sample_ais(
     n_steps = positive_int("n_steps", n_steps)
     if not isinstance(reference, str) or reference not in _REFERENCES:
         raise ValueError(f"reference must be one of {_REFERENCES}, got {reference!r}.")
-    number_of_cores(cores, 1)  # refuses other values
+    number_of_cores(cores, 1)  # checks the value
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     kernel, words = make_kernel(kernel), seed_words(random_seed)
     model = context_model(model)

@@ -205,7 +205,8 @@ def learn_summaries(
     Posterior means are the optimal summaries for squared error loss (Fearnhead & Prangle 2012,
     doi:10.1111/j.1467-9868.2011.01010.x). The candidates are ridge regression on features, their squares and
     products; extremely randomised trees (for forests see Raynal et al. 2019, doi:10.1093/bioinformatics/bty867);
-    gradient boosting; and, with distances, the quadratic regression on the closest simulations. The one with the highest cross-validated skill is chosen.
+    gradient boosting; and, with distances, the quadratic regression on the closest 30 % of the simulations alone. The one
+    with the highest cross-validated skill is chosen.
 
     Parameters
     ----------

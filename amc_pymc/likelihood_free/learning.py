@@ -99,9 +99,9 @@ class TreeProposal:
     ----------
     partition : {"forest", "cart", "dyadic"}, callable or tuple of callables, default "forest"
         Boxes: two extremely randomised regression trees and two CART trees (at most 1000 leaves each) on parts of
-        the simulations, all four randomised for many simulations; one CART tree; dyadic halving;
-        or your own :class:`amc_pymc.likelihood_free.Partitioner`. Every other of
-        several trees is cut along principal axes of the accepted simulations.
+        the simulations, all four randomised for many simulations; one CART tree; dyadic halving; or your own
+        :class:`amc_pymc.likelihood_free.Partitioner`. Every other of several trees is cut along principal axes of the
+        accepted simulations.
     local : bool, optional
         Whether to draw also from mixtures of Student t kernels, which follow posteriors that are narrow in oblique
         directions. Their share of each batch is learned from earlier simulations and at most 0.9. If the posterior is far

@@ -176,7 +176,7 @@ def simulation_run(
         raise ValueError(
             f"max_simulations={budget} is less than a batch, batch_size={size}; raise it or leave batch_size out."
         )
-    number_of_cores(cores, 1)  # refuses other values
+    number_of_cores(cores, 1)  # checks the value
     max_time, batched = positive_or_none("max_time", max_time), boolean("batched", batched)
     trial = try_simulator(problem, batched=batched)
     flags = [] if trial.reproducible else [flag("not_reproducible")]

@@ -75,7 +75,8 @@ def simulation_workers(
     TypeError, ValueError
         If an argument is invalid.
     RuntimeError
-        From ``simulate``, if workers cannot start or keep dying. Errors of ``problem.simulate`` itself, which reports those of the simulator, are raised.
+        From ``simulate``, if workers cannot start or keep dying. Errors of ``problem.simulate`` itself, which reports
+        those of the simulator, are raised.
     KeyboardInterrupt
         From ``simulate``, after all worker processes have been stopped. The batch is discarded, because
         keeping the simulations that were fast enough would bias weights.
