@@ -1,6 +1,7 @@
 """Summaries of log-weights."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from amc_pymc.logweights import (
     summarise_log_weights,
     trusted_variance,
 )
+from amc_pymc.results import pareto_k
 
 
 def test_log_mean_exp():
@@ -78,3 +80,16 @@ def test_relative(shift):
     np.testing.assert_allclose(relative(x), [1.0, math.exp(-1.0), 0.0], rtol=1e-9)
     np.testing.assert_array_equal(relative(np.full(2, -np.inf)), np.zeros(2))
     assert len(relative(np.empty(0))) == 0
+
+
+def test_pareto_k_of_weights_beyond_floating_point_numbers():
+    """Logarithms that differ by more than the largest number, and all impossible ones."""
+    logs = np.random.default_rng(1).normal(size=400)
+    expected = pareto_k(logs)
+    assert math.isfinite(expected)
+    far = np.concatenate([1e308 * np.ones(400), np.full(400, -1e308), np.full(9, -np.inf)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert math.isnan(pareto_k(far))
+        assert pareto_k(np.append(logs - 1e4, -np.inf)) == pytest.approx(expected, abs=1e-6)
+        assert math.isnan(pareto_k(np.full(30, -np.inf))) and math.isnan(pareto_k(np.empty(0)))

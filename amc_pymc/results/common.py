@@ -87,7 +87,9 @@ def listed(names: Iterable[Any], most: int = 8) -> str:
 
 def pareto_k(log_weights: np.ndarray) -> float:
     """Return the generalised Pareto shape of the largest weights; nan for fewer than 25, or if they are equal."""
-    logs = log_weights[log_weights > -np.inf]
+    with np.errstate(over="ignore", invalid="ignore"):
+        logs = log_weights - log_weights.max(initial=-np.inf)
+    logs = logs[logs > -np.inf]
     if logs.size < 25:
         return math.nan
     try:
