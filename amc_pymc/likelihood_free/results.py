@@ -116,9 +116,9 @@ def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None
     if adjust == "auto":
         told |= {"gain": result.choice.gain, "gain_error": result.choice.error}
     squares, error = result.choice.calibration
-    beyond = np.abs(squares - 1.0) > _SURE * error
-    run.flags += _miscalibrated(problem, np.where(beyond, squares, 1.0))
-    excess = max(0.0, float(np.where(beyond, squares, 1.0).max()) - 1.0)
+    squares = np.where(np.abs(squares - 1.0) > _SURE * error, squares, 1.0)
+    run.flags += _miscalibrated(problem, squares)
+    excess = max(0.0, float(squares.max()) - 1.0)
     if kind == "none" and space.name == "raw":
         return _plain(run, found, told)._replace(excess=excess)
 
@@ -168,13 +168,13 @@ def abc_tree_data(
         Attributes of ``posterior``.
     """
     history, problem, flags = run.history, run.problem, run.flags
-    drawn = None
+    drawn, before = None, [*flags]
     if adjust != "none":
         try:
             drawn = _adjusted(run, plain, adjust)
             flags += [flag("not_adjusted")] if drawn is None else []
         except KeyboardInterrupt:
-            flags.append(flag("interrupted"))
+            flags = [*before, flag("interrupted")]
     drawn = drawn or _plain(run, plain, {"adjust": "none"})
     found, values = drawn.accepted, values_at(problem, drawn.u)
     names = [x for name, value in values.items() for x in labels(name, value.shape[1:])]

@@ -10,7 +10,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.likelihood_free import choose, learned
+from amc_pymc.likelihood_free import choose, learned, results
 from tests.likelihood_free.abc_runs import interrupted, rejection
 
 OPTIONS = {"batched": True, "progressbar": False}
@@ -196,3 +196,29 @@ def test_an_interrupt_while_summaries_are_learned_keeps_the_simulations(monkeypa
     )
     attrs = raw["mode"].attrs
     assert attrs["flag_names"] == "interrupted; mode_of_prior" and attrs["summaries"] == "given"
+
+
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference")
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_interrupt_after_the_choice_leaves_no_flag_of_the_adjustment(monkeypatch, stopped):
+    choose_one, mean_of = results.adjust_run, results.adjusted_mean
+
+    def far_off(*args):
+        found = choose_one(*args)
+        candidate = found.choice.candidate._replace(kind="linear")
+        calibration = np.array([9.0]), np.array([0.1])
+        return found._replace(
+            choice=found.choice._replace(candidate=candidate, calibration=calibration)
+        )
+
+    def interrupt(*args):
+        if stopped:
+            raise KeyboardInterrupt
+        return mean_of(*args)
+
+    monkeypatch.setattr(results, "adjust_run", far_off)
+    monkeypatch.setattr(results, "adjusted_mean", interrupt)
+    found = amc.sample_abc_tree(model=model_of(), max_simulations=500, random_seed=1, **OPTIONS)
+    names = found["abc"].attrs["flag_names"].split("; ")
+    assert ("interrupted" in names, "miscalibrated" in names) == (stopped, not stopped)
+    assert (found["posterior"].attrs["adjust"] == "none") == stopped
