@@ -145,21 +145,22 @@ def run_batch(
     probability p is then counted as failed with probability :math:`p (1 - q)`, where q is the probability that none of
     the m rows of the call raises. The difference is at most 1 / (e m).
     """
-    out = _Rows(measure, rows, n)
-    parts, raised = [rows] if len(rows) else [], ""
-    for part in parts:  # which grows
+
+    def checked(part: np.ndarray) -> list[np.ndarray]:
+        return _checked(call(part, rng), [(len(part), *s) for s in shapes])
+
+    raised = ""
+    if len(rows) > 1:
         try:
-            found = _checked(call(part, rng), [(len(part), *s) for s in shapes])
+            found = checked(rows)
         except Exception as error:
-            message = f"{type(error).__name__}: {error}"
-            if len(part) > 1:
-                raised = f"{message} (in a call of {len(part)} rows)"
-                parts += np.split(part, len(part))
-            else:
-                out.failures.append(Failure(int(part[0]), "error", message))
+            raised = f"{type(error).__name__}: {error} (in a call of {len(rows)} rows)"
         else:
-            out.add(part, found)
-    return out.found()._replace(raised=raised)
+            out = _Rows(measure, rows, n)
+            out.add(rows, found)
+            return out.found()
+    alone = run_each(lambda i: [a[0] for a in checked(np.array([i]))], measure, rows, n, shapes)
+    return alone._replace(raised=raised)
 
 
 class _Rows:

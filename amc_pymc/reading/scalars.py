@@ -124,7 +124,8 @@ class ElementReader:
             source = variable if variable.owner is None else type(variable.owner.op).__name__
             raise NotScalar(f"data choose an element of {source}")
         cases = [
-            self.element(variable, _moved(index, axis, self.const(k))) for k in range(shape[axis])
+            self.element(variable, _with_entry(index, axis, self.const(k)))
+            for k in range(shape[axis])
         ]
         out = cases[-1]
         for k in reversed(range(shape[axis] - 1)):
@@ -177,7 +178,7 @@ class ElementReader:
         return itertools.product(*ranges)
 
 
-def _moved(index: Index, axis: int, entry: int) -> Index:
+def _with_entry(index: Index, axis: int, entry: int) -> Index:
     """Return an index with another entry along an axis."""
     return (*index[:axis], entry, *index[axis + 1 :])
 
@@ -414,7 +415,7 @@ def _cumulate(r: ElementReader, node, index: Index) -> int:
         raise NotScalar("a cumulative sum over several axes has no scalar form")
     axis = (node.op.axis or 0) % x.type.ndim
     numbers = [r.const(k) for k in range(r.number(index[axis]) + 1)]
-    return r.fold(node.op.mode, [r.element(x, _moved(index, axis, k)) for k in numbers])
+    return r.fold(node.op.mode, [r.element(x, _with_entry(index, axis, k)) for k in numbers])
 
 
 def _log_sum_exp(r: ElementReader, terms: Sequence[int]) -> int:
@@ -552,14 +553,14 @@ def _join(r: ElementReader, node, index: Index) -> int:
     if number is not None:
         k = int(np.searchsorted(ends, number, side="right"))
         own = r.const(int(number - ends[k] + sizes[k]))
-        return r.element(node.inputs[k], _moved(index, axis, own))
+        return r.element(node.inputs[k], _with_entry(index, axis, own))
     out = None
     for part, size, end in reversed(list(zip(node.inputs, sizes, ends))):
         if size == 0:
             continue
         own = r.make("sub", index[axis], r.const(int(end - size)))
         own = r.make("minimum", r.make("maximum", own, r.const(0)), r.const(size - 1))
-        here = r.element(part, _moved(index, axis, own))
+        here = r.element(part, _with_entry(index, axis, own))
         before = r.make("lt", index[axis], r.const(int(end)))
         out = here if out is None else r.make("switch", before, here, out)
     if out is None:
@@ -573,7 +574,7 @@ def _split(r: ElementReader, node, index: Index, which: int) -> int:
     axis = node.op.axis
     start = sum(r.number(r.element(node.inputs[1], (r.const(k),))) for k in range(which))
     own = r.make("add", index[axis], r.const(start))
-    return r.element(node.inputs[0], _moved(index, axis, own))
+    return r.element(node.inputs[0], _with_entry(index, axis, own))
 
 
 @_rule.register(basic.ARange)

@@ -257,7 +257,7 @@ ROWS_BEYOND = 16
 #: Degrees of freedom of the t proposals of local effects.
 _FREEDOM = 7
 
-_compiled = njit(cache=True, error_model="numpy")
+_compiled = njit(cache=True)
 
 
 # --- rows of a group ------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
     return Refresh(surface, v, phi, np.eye(f), *steps, binary, one, infinite, known, scaled)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _look_up(x: np.ndarray, refresh: Refresh) -> int:
     """Return the slot that holds the Gaussian given everything in x but v, or -1."""
     inner, known = refresh.surface.inner, refresh.known
@@ -134,7 +134,7 @@ def _look_up(x: np.ndarray, refresh: Refresh) -> int:
     return -1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _keep(found: Conditional, slope: np.ndarray, refresh: Refresh, slot: int) -> None:
     """Store a Gaussian and the gradient of log pi~(phi)."""
     known = refresh.known
@@ -148,7 +148,7 @@ def _keep(found: Conditional, slope: np.ndarray, refresh: Refresh, slot: int) ->
     fill(known.gradient[slot], slope)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _slope_at(found: Conditional, refresh: Refresh, surface: Surface) -> np.ndarray:
     """Return the gradient by q."""
     if refresh.phi.size == 0:
@@ -156,7 +156,7 @@ def _slope_at(found: Conditional, refresh: Refresh, surface: Surface) -> np.ndar
     return refresh.mass.T @ gradient(found, surface)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _trajectory(
     slot: int, refresh: Refresh, surface: Surface, rng: np.random.Generator
 ) -> tuple[int, float]:
@@ -188,7 +188,7 @@ def _trajectory(
     return 1 - slot, math.exp(min(0.0, change))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _switch(slot: int, refresh: Refresh, surface: Surface, rng: np.random.Generator) -> int:
     """Draw binary variables at random given everything else but v; return the slot of the result."""
     known, binary, slope = refresh.known, refresh.binary, np.zeros(refresh.phi.size)
@@ -207,7 +207,7 @@ def _switch(slot: int, refresh: Refresh, surface: Surface, rng: np.random.Genera
     return slot
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def log_surface(x: np.ndarray, refresh: Refresh) -> float:
     """Return log pi~(x) up to a constant; minus infinity where it is not possible."""
     found = conditional(x, refresh.surface)
@@ -218,7 +218,7 @@ def log_surface(x: np.ndarray, refresh: Refresh) -> float:
     return found.value + log_determinant(found.factor, found.spikes) - 0.5 * np.dot(w, w)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def propose_refresh(
     points: np.ndarray,
     scale: float,
@@ -266,7 +266,7 @@ def propose_refresh(
     return ratio, accepted
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def propose_with_tails(
     points: np.ndarray, scale: float, refresh: Refresh, rng: np.random.Generator
 ) -> tuple[float, float]:
@@ -291,7 +291,7 @@ def propose_with_tails(
     return ratio, accepted
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def run_on_surface(
     x: np.ndarray, refresh: Refresh, target: float, draws: np.ndarray, rng: np.random.Generator
 ) -> float:

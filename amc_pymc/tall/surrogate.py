@@ -162,7 +162,7 @@ def narrow_order(matrix: np.ndarray) -> np.ndarray:
     return min((order[np.argsort(hubs[order], kind="stable")] for order in orders), key=size)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def coefficients_at(x, surface):
     """Return z (C,), and the positions (in x) and values (C, L) of its derivatives by coordinates of v."""
     reads, program = surface.reads, surface.coefficients.program
@@ -193,7 +193,7 @@ def coefficients_at(x, surface):
     return z, at, slopes
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _with_combinations(x, surface):
     """Return (x, f, A x)."""
     rows, terms = surface.combinations, surface.prior
@@ -206,7 +206,7 @@ def _with_combinations(x, surface):
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _add_transposed(rows, slopes, out):
     """Add to the gradient ``out`` (D,) what comes from slopes by x and A x."""
     for i in range(slopes.size):
@@ -214,7 +214,7 @@ def _add_transposed(rows, slopes, out):
             out[rows.places[p]] += rows.values[p] * slopes[i]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _add_products(i, j, number, twice, surface, out):
     """Add to a matrix (V, V) what a second derivative by entries i and j of (x, f, A x) is by v.
 
@@ -234,7 +234,7 @@ def _add_products(i, j, number, twice, surface, out):
                     out[n, m] += product
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _covariance(i, j, surface, covariance):
     """Return the covariance of entries i and j of (x, f, A x), given that of v."""
     rows, inner, out = surface.combinations, surface.inner, 0.0
@@ -249,7 +249,7 @@ def _covariance(i, j, surface, covariance):
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def prior_at(x: np.ndarray, surface: Surface) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
     """Return the log prior, its gradient (D,) and, minus, its second derivatives by v and by wide combinations."""
     size, weights = surface.inner.max() + 1, np.zeros(n_wide(surface))
@@ -281,7 +281,7 @@ def prior_at(x: np.ndarray, surface: Surface) -> tuple[float, np.ndarray, np.nda
     return total, gradient, precision, weights
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _forces(z, surface):
     """Return Q and its gradient (C,)."""
     moved = z - surface.centre
@@ -290,14 +290,14 @@ def _forces(z, surface):
     return value, surface.slope - pull
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def expansion_at(x: np.ndarray, surface: Surface) -> float:
     """Return Q at x minus its maximum."""
     z, _, _ = coefficients_at(x, surface)
     return min(0.0, _forces(z, surface)[0] - surface.highest[0])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def conditional(x: np.ndarray, surface: Surface) -> Conditional:
     """Return the Gaussian of v given the hyperparameters in x (D,), at any v."""
     found, gain = _newton_step(x, surface)
@@ -308,7 +308,7 @@ def conditional(x: np.ndarray, surface: Surface) -> Conditional:
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def marginals(phis: np.ndarray, x: np.ndarray, surface: Surface, slopes: np.ndarray) -> np.ndarray:
     """Return log integrals of pi~ over v (P,) at hyperparameters (P, F), and fill their gradients (P, F).
 
@@ -327,7 +327,7 @@ def marginals(phis: np.ndarray, x: np.ndarray, surface: Surface, slopes: np.ndar
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def n_wide(surface: Surface) -> int:
     """Return the number W of wide combinations."""
     out = 0
@@ -336,7 +336,7 @@ def n_wide(surface: Surface) -> int:
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _wide_rows(surface):
     """Return the wide combinations of v (W, V)."""
     rows, inner = surface.combinations, surface.inner
@@ -349,7 +349,7 @@ def _wide_rows(surface):
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def dense_prior(x: np.ndarray, surface: Surface) -> tuple[np.ndarray, np.ndarray]:
     """Return the prior's gradient (D,) and precision (V, V) at x, wide combinations included."""
     _, slope, precision, weights = prior_at(x, surface)
@@ -359,7 +359,7 @@ def dense_prior(x: np.ndarray, surface: Surface) -> tuple[np.ndarray, np.ndarray
     return slope, precision
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _newton_step(x, surface):
     """Return the Gaussian of v, and the increase of f from x to v*, whose rounding error is in log pi~."""
     value, slope, precision, weights = prior_at(x, surface)
@@ -416,10 +416,10 @@ _LOST, _MOST_STEPS = 1e6, 3
 #: Size of a pivot, relative to its diagonal element, that rounding errors may have produced.
 _ROUNDING = 1e-12
 #: For sums that may be reordered to allow vectorisation.
-_in_any_order = njit(cache=True, error_model="numpy", fastmath={"contract", "nsz", "reassoc"})
+_in_any_order = njit(cache=True, fastmath={"contract", "nsz", "reassoc"})
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _first_entries(a):
     """Return the column of the first entry of each row of a lower triangle that is not zero."""
     out = np.empty(a.shape[0], np.int64)
@@ -459,19 +459,19 @@ def cholesky(a):
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _stretch(u):
     """Return b of E = I + b u u', so that E E' = I + u u'."""
     return 1.0 / (1.0 + math.sqrt(1.0 + np.dot(u, u)))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _shrink(u, b):
     """Overwrite b by E^-1 b."""
     b -= np.dot(u, b) * _stretch(u) / math.sqrt(1.0 + np.dot(u, u)) * u
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def log_determinant(factor: np.ndarray, spikes: np.ndarray) -> float:
     """Return log det F."""
     out = 0.0
@@ -482,7 +482,7 @@ def log_determinant(factor: np.ndarray, spikes: np.ndarray) -> float:
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def transposed_product(factor: np.ndarray, spikes: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return F' b."""
     out = np.zeros(b.size)
@@ -547,7 +547,7 @@ def _inverse(factor, spikes):
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def gradient(found: Conditional, surface: Surface) -> np.ndarray:
     """Return the gradient of log pi~(phi) (F,) at a result of :func:`conditional`."""
     x, outer = found.x, surface.outer
@@ -584,7 +584,7 @@ def gradient(found: Conditional, surface: Surface) -> np.ndarray:
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _add_by_coefficients(x, covariance, surface, by_x):
     """Add to the gradient (D,) u'z_c - sum_kj (H A S)_kj z_kjc of coefficients z."""
     z, at, slopes = coefficients_at(x, surface)
@@ -621,7 +621,7 @@ def _add_by_coefficients(x, covariance, surface, by_x):
     add_slopes(x, terms.functions, terms.functions_table, by_extended[x.size :], by_x)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _third(a, b, c):
     """Return the place of the third derivative by leaves a >= b and c."""
     if c > a:

@@ -102,7 +102,7 @@ def _derivatives(leaves: Sequence[int], order: int) -> list[tuple[int, ...]]:
     return [tuple(leaves[a] for a in each) for each in places]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def with_values(x, program, table):
     """Return x (D,), followed by the values of all elements."""
     size = x.size
@@ -120,14 +120,14 @@ def with_values(x, program, table):
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def family_at(program, f):
     """Return the first row in the table, the number of elements and the number of leaves of a family."""
     place = 1 + f * _WIDTH
     return program[place], program[place + 1], program[place + 2]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def derivatives_of(x, program, table, f):
     """Return the numbers n of elements and L of leaves, values and derivatives (K, n), and positions (L, n) of leaves."""
     first, n, n_leaves = family_at(program, f)
@@ -142,13 +142,13 @@ def derivatives_of(x, program, table, f):
 # --- sums ------------------------------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def total(x, program, table):
     """Return the sum of all elements."""
     return with_values(x, program, table)[x.size :].sum()
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def add_slopes(x, program, table, weights, out):
     """Add the first derivatives of all elements by x to ``out`` (D,), times weights if there are any."""
     begin = 0
@@ -161,7 +161,7 @@ def add_slopes(x, program, table, weights, out):
         begin += n
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def add_curves(x, program, table, weights, out):
     """Add second derivatives of all elements by x to ``out`` (D, D), times weights if there are any."""
     begin = 0
@@ -178,14 +178,14 @@ def add_curves(x, program, table, weights, out):
         begin += n
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def values_of_points(xs, program, table, out):
     """Write z (P, D + W) at points (P, D)."""
     for p in range(xs.shape[0]):
         out[p] = with_values(xs[p], program, table)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def add_slopes_of_points(xs, program, table, weights, out):
     """Add weighted first derivatives of all elements by x at points (P, D) to ``out`` (P, D)."""
     for p in range(xs.shape[0]):
@@ -195,7 +195,7 @@ def add_slopes_of_points(xs, program, table, weights, out):
 # --- expansions in parameters -----------------------------------------------------------------------
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _along(at, du, dv, program, table):
     """Return z, its derivatives along du and dv, and that along du plus half of the second one along both."""
     z = with_values(at, program, table)
@@ -223,7 +223,7 @@ def _along(at, du, dv, program, table):
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def rewards(points, centre, units, mask, data, rows, program, table):
     """Return residual changes (2, m) of rows that are expanded in x; row 0 is zero."""
     at, du, dv, expands = line(points[0], points[1], centre, mask)
@@ -233,7 +233,7 @@ def rewards(points, centre, units, mask, data, rows, program, table):
     return residual_changes(here, there, z[0], z[1], z[2], z[3], expands, units, data, rows)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def state_rewards(points, centre, units, mask, data, rows, program, table):
     """Return log-likelihoods (K, m) at K points minus Taylor polynomials in x around a centre."""
     size = with_values(centre, program, table).size

@@ -153,7 +153,7 @@ def not_thinned() -> Thinning:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def alias_table(weights: np.ndarray, chances: np.ndarray, aliases: np.ndarray) -> None:
     """Fill a table with which one of N numbers is drawn in proportion to weights (Vose 1991).
 
@@ -188,7 +188,7 @@ def alias_table(weights: np.ndarray, chances: np.ndarray, aliases: np.ndarray) -
             n_small += 1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def alias_tables(
     weights: np.ndarray,
     starts: np.ndarray,
@@ -205,7 +205,7 @@ def alias_tables(
             alias_table(inner, chances[own], aliases[own])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _lengths(points: np.ndarray, centre: np.ndarray, blocks: Blocks) -> np.ndarray:
     """Return the lengths (3, 1 + L) of the changes of both points from the centre, and of their difference."""
     n_dense, n_levels = blocks.dense.size, blocks.levels.size
@@ -242,7 +242,7 @@ def _lengths(points: np.ndarray, centre: np.ndarray, blocks: Blocks) -> np.ndarr
     return out
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def rates(points: np.ndarray, thinning: Thinning, q: np.ndarray) -> int:
     """Write q_l to ``q`` (1 + L,); return the position of the smallest radii that contain both points, else -1."""
     p = _lengths(points, thinning.centre, thinning.blocks)
@@ -271,7 +271,7 @@ def rates(points: np.ndarray, thinning: Thinning, q: np.ndarray) -> int:
     return k
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def thin(
     rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
     points: np.ndarray,
