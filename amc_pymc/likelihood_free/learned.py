@@ -37,7 +37,7 @@ _MANY = 25
 _COMPARED, _TRAINED = 3000, 20_000
 #: Maximum training simulations and the candidate regressions for a quick fit.
 _QUICKLY, _QUICK = 5000, ("ridge", "quadratic ridge", "forest")
-#: Minimum simulations for nonlinear regressions, and share of the simulations, the closest, that local ones learn from.
+#: Minimum simulations for nonlinear regressions. Local regressions learn from this share of the simulations, the closest ones.
 _FEWEST, _LOCAL = 200, 0.3
 #: Number of cross-validation folds for comparing regressions.
 _FOLDS = 2
