@@ -84,6 +84,11 @@ class Arm:
     control_means: np.ndarray | None = None
     draws_per_job: int | None = None
 
+    @property
+    def known_means(self) -> np.ndarray:
+        """Known means of the control variates, (q,); empty without any."""
+        return np.empty(0) if self.control_means is None else self.control_means
+
 
 def as_arms(arms: Mapping[str, Any] | Sequence[Any]) -> list[Arm]:
     """Convert estimators to arms.
@@ -153,11 +158,10 @@ def _as_arm(name: str, estimator: Any) -> Arm:
         means = np.atleast_1d(np.asarray(means, float))
         if means.ndim != 1 or not np.isfinite(means).all():
             raise ValueError(f"control_means of arm {name!r} must be finite and (q,), got {means}.")
-    if callable(sample):
-        return Arm(
-            name, sample, True, scale, cost, means, getattr(estimator, "draws_per_job", None)
-        )
-    return Arm(name, estimator, False, scale, cost, means)
+    if not callable(sample):
+        return Arm(name, estimator, False, scale, cost, means)
+    per_job = getattr(estimator, "draws_per_job", None)
+    return Arm(name, sample, True, scale, cost, means, per_job)
 
 
 def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sample:
@@ -182,14 +186,13 @@ def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sa
         If the arm raises an error, or returns the wrong shape, nan or inf, or a cost that is not positive.
         The error names the arm and the draw.
     """
-    values, costs, controls = (_draw_batch if arm.batched else _draw_singly)(arm, n, rng, cost)
-    paid = (costs > 0.0) & np.isfinite(costs)
+    found = (_draw_batch if arm.batched else _draw_singly)(arm, n, rng, cost)
+    paid = (found.costs > 0.0) & np.isfinite(found.costs)
     if not paid.all():
         first = int(paid.argmin())
-        raise ArmError.of(
-            arm.name, first, f"has the cost {costs[first]}, which must be positive and finite"
-        )
-    return Sample(values, costs, controls)
+        what = f"has the cost {found.costs[first]}, which must be positive and finite"
+        raise ArmError.of(arm.name, first, what)
+    return found
 
 
 def _draw_batch(arm: Arm, n: int, rng: np.random.Generator, cost: Cost) -> Sample:
@@ -263,13 +266,11 @@ def _check_values(arm: Arm, values: np.ndarray, first: int = 0) -> None:
         raise ArmError.of(arm.name, first + wrong, f"returned {values[wrong]}")
 
 
-def join_samples(samples: Sequence[Sample]) -> Sample | None:
-    """Concatenate samples; return None if there are none."""
-    if not samples:
-        return None
+def join_samples(samples: Sequence[Sample]) -> Sample:
+    """Concatenate samples; without any, the result has no draws."""
     controls = [s.controls for s in samples if s.controls is not None]
     return Sample(
-        np.concatenate([s.values for s in samples]),
-        np.concatenate([s.costs for s in samples]),
+        np.concatenate([[], *(s.values for s in samples)]),
+        np.concatenate([[], *(s.costs for s in samples)]),
         np.concatenate(controls) if controls else None,
     )

@@ -149,10 +149,10 @@ class Round:
     @property
     def arm_weights(self) -> np.ndarray:
         """Shares (K,) of the arms in the round's weight."""
-        total = self.weight
-        if total == 0.0:
-            return np.zeros(self.counts.size)
-        return sum(f.weight / total * f.arm_weights for f in self.folds)  # type: ignore[return-value]
+        total = self.weight or 1.0
+        return sum(
+            (f.weight / total * f.arm_weights for f in self.folds), np.zeros(self.counts.size)
+        )
 
 
 class Combination:
@@ -194,7 +194,9 @@ class Combination:
 
     @property
     def spent(self) -> float:
-        """Cost of all draws so far."""
+        """Number or cost of all draws so far, in the unit of the plan."""
+        if self.plan.unit == "draws":
+            return sum(r.n for r in self.records)
         return float(sum(r.cost for r in self.rounds))
 
     def next_round(self, rng: np.random.Generator, most: float = math.inf) -> Round | None:
@@ -222,8 +224,8 @@ class Combination:
             len(self.rounds), Pulls([], [], []), counts, last=True, planned=planned, alone=True
         )
 
-    def record(self, decided: Round, samples: list[Sample | None]) -> None:
-        """Record the draws of a round: one sample per arm, None for arms without draws."""
+    def record(self, decided: Round, samples: list[Sample]) -> None:
+        """Record the draws of a round: one sample per arm, which may be empty."""
         self._tell(decided.pulls, samples)
         if decided.alone:
             for done in self.rounds:
@@ -232,17 +234,17 @@ class Combination:
         decided.folds = self._folds(decided, samples)
         self._mass -= decided.weight
         self.add(samples, decided.number)
-        decided.cost = float(sum(s.costs.sum() for s in samples if s is not None))
+        decided.cost = float(sum(s.costs.sum() for s in samples))
         if self.plan.unit == "cost":
             self._budget_left += decided.planned - decided.cost
         self.rounds.append(decided)
+        self.running.append([self.estimate(w) for w in WEIGHTS])
 
-    def add(self, samples: list[Sample | None], number: int) -> None:
+    def add(self, samples: list[Sample], number: int) -> None:
         """Add draws of a round; if it is not complete, they enter all estimates but the predictable one."""
         for k, sample in enumerate(samples):
-            if sample is not None:
-                self.records[k].add(sample)
-                self.samples.append((k, number, sample))
+            self.records[k].add(sample)
+            self.samples.append((k, number, sample))
 
     # decisions
 
@@ -261,11 +263,7 @@ class Combination:
     @property
     def exhausted(self) -> bool:
         """Whether the remaining budget is too small for another decision."""
-        return self._budget_left < self._group * self._least_cost()
-
-    def _least_cost(self) -> float:
-        """Return the cost of a draw of the cheapest arm."""
-        return float(self._costs().min())
+        return self._budget_left < self._group * float(self._costs().min())
 
     def _unsettled(self) -> np.ndarray | None:
         """Return the arms to choose among because others have equal values; None for all arms.
@@ -273,32 +271,26 @@ class Combination:
         Equal values look exact but may hide rare ones. Arms whose values vary can tell once they have
         enough draws.
         """
-        if self.scale == "log":
+        if self.scale == "log" or not any(r.constant for r in self.records):
             return None
-        constant = np.array([r.constant for r in self.records])
-        if not constant.any():
-            return None
-        varying = np.array([r.n > 1 for r in self.records]) & ~constant
-        few = np.array([r.n for r in self.records]) < _SETTLED_DRAWS
-        if not (varying & few).any():
-            return None
-        return np.flatnonzero(varying & few)
+        few = [1 < r.n < _SETTLED_DRAWS and not r.constant for r in self.records]
+        return np.flatnonzero(few) if any(few) else None
 
     def _allocate(self, size: float, rng: np.random.Generator) -> tuple[Pulls, np.ndarray]:
         """Return decisions of the policy that cost at most `size`, at least one, and draws per arm."""
-        costs, n_arms = self._costs() * self._group, len(self.arms)
+        costs, n_arms, among = self._costs() * self._group, len(self.arms), self._unsettled()
         if self.plan.unit == "draws":
             size = max(size, 1.0)
-            pulls = self.policy.ask(rng, math.ceil(size / self._group), among=self._unsettled())
+            pulls = self.policy.ask(rng, math.ceil(size / self._group), among=among)
             counts = pulls.counts(n_arms) * self._group
             counts[pulls.arms[-1]] -= max(0, int(counts.sum() - size))
             return pulls, counts
         asked: list[Pulls] = []
         left = size * (1.0 + 1e-12)
-        typical, least = float(np.median(costs)), self._least_cost() * self._group
+        typical, least = float(np.median(costs)), float(costs.min())
         while True:
             n = max(1, math.ceil(left / typical))
-            pulls = self.policy.ask(rng, n, among=self._unsettled())
+            pulls = self.policy.ask(rng, n, among=among)
             spent = np.cumsum(costs[pulls.arms])
             fits = int(np.searchsorted(spent, left, side="right"))
             if fits == 0 and not asked:
@@ -320,14 +312,13 @@ class Combination:
 
     # results
 
-    def _tell(self, pulls: Pulls, samples: list[Sample | None]) -> None:
+    def _tell(self, pulls: Pulls, samples: list[Sample]) -> None:
         """Report the draws of a round to the policy, in the order of its decisions."""
         told: list[tuple[Pulls, np.ndarray, np.ndarray, np.ndarray | None]] = []
         for k, sample in enumerate(samples):
             mine = pulls[pulls.arms == k]
             if len(mine) == 0:
                 continue
-            assert sample is not None
             whole = min(sample.values.size // self._group, len(mine))
             shape, cut = (whole, self._group), whole * self._group
             x, cost = (a[:cut].reshape(shape).T for a in (sample.values, sample.costs))
@@ -351,62 +342,49 @@ class Combination:
             value, cost = (np.concatenate([t[i] for t in told])[order] for i in (1, 2))
             self.policy.tell(every[order], value, cost)
 
-    def _folds(self, decided: Round, samples: list[Sample | None]) -> list[Fold]:
+    def _folds(self, decided: Round, samples: list[Sample]) -> list[Fold]:
         """Split a round into folds, and weight each one by records without it."""
         halves = [[_half(s, (j + k) % 2) for k, s in enumerate(samples)] for j in range(2)]
         folds = []
         for mine, rest in (halves, halves[::-1]):
-            if any(s is not None and s.values.size for s in mine):
-                size = self._planned_cost(
-                    np.array([0 if s is None else s.values.size for s in mine])
-                )
+            drawn = np.array([s.values.size for s in mine])
+            if drawn.any():
                 known = [_with(r, s) for r, s in zip(self.records, rest, strict=True)]
-                folds.append((mine, known, size))
+                folds.append((mine, known, self._planned_cost(drawn)))
         whole = sum(size for _, _, size in folds)
         return [self._fold(decided, mine, known, size / whole) for mine, known, size in folds]
 
     def _fold(
-        self, decided: Round, mine: Sequence[Sample | None], known: list[ArmRecord], portion: float
+        self, decided: Round, mine: Sequence[Sample], known: list[ArmRecord], portion: float
     ) -> Fold:
         """Return a fold, a portion of its round, weighted by records that do not contain it."""
-        drawn = np.array([0 if s is None else s.values.size for s in mine])
-        common = common_mean(known)
+        drawn, common = np.array([s.values.size for s in mine]), common_mean(known)
         careful = np.array([r.careful_variance(common) for r in known])
-        likely = np.array([r.cautious_variance(common) for r in known])
-        v = _arm_weights(drawn, careful)
-        top = max(s.values.max(initial=-math.inf) for s in mine if s is not None)
+        top = max(s.values.max(initial=-math.inf) for s in mine)
         offset = float(top) if self.scale == "log" and math.isfinite(top) else 0.0
-        means = np.array(
-            [
-                _fold_mean(s, r, offset) if s is not None and n else 0.0
-                for s, r, n in zip(mine, known, drawn, strict=True)
-            ]
-        )
-        share = 1.0
-        if not decided.last:
-            share = self._share(decided, drawn / portion, known, careful, likely)
-        return Fold(self._mass * portion * share, v, means, drawn, offset)
+        means = np.array([_fold_mean(s, r, offset) for s, r in zip(mine, known, strict=True)])
+        share = 1.0 if decided.last else self._share(decided, drawn / portion, known, careful)
+        weight = self._mass * portion * share
+        return Fold(weight, _arm_weights(drawn, careful), means, drawn, offset)
 
-    def _share(self, decided: Round, drawn: np.ndarray, known: list[ArmRecord],
-               careful: np.ndarray, likely: np.ndarray) -> float:  # fmt: skip
+    def _share(
+        self, decided: Round, drawn: np.ndarray, known: list[ArmRecord], careful: np.ndarray
+    ) -> float:
         """Return the share of the round in the information of this and all later rounds."""
-        if sum(r.n > 0 or n > 0 for r, n in zip(self.records, drawn, strict=True)) == 1:
-            now = self._planned_cost(decided.counts)
-            return now / (now + self._budget_left)
-        if not any(len(r.pulls) for r in self.rounds):
-            return 0.0
-        price = np.where(np.isfinite(likely), self._costs() * likely, np.inf)
-        best = int(np.argmin(price))
-        if not math.isfinite(price[best]):
-            return 0.0
-        # A variance used both now and later cancels; one guessed from very few draws must not.
-        ahead = careful[best] if known[best].n >= _KNOWN_DRAWS else likely[best]
-        here = drawn > 0
-        if ahead <= 0.0 or not careful[here].all():
-            now, later = self._planned_cost(decided.counts), self._budget_left
-        else:
-            now = float((drawn[here] / careful[here]).sum())
-            later = self._budget_left / (self._costs()[best] * ahead)
+        now, later = self._planned_cost(decided.counts), self._budget_left
+        if sum(r.n > 0 or n > 0 for r, n in zip(self.records, drawn, strict=True)) > 1:
+            if not any(len(r.pulls) for r in self.rounds):
+                return 0.0
+            likely, costs = planning_variances(known), self._costs()
+            best, price = cheapest(costs, likely)
+            if not math.isfinite(price):
+                return 0.0
+            # A variance used both now and later cancels; one guessed from very few draws must not.
+            ahead = careful[best] if known[best].n >= _KNOWN_DRAWS else likely[best]
+            here = drawn > 0
+            if ahead > 0.0 and careful[here].all():
+                now = float((drawn[here] / careful[here]).sum())
+                later /= costs[best] * ahead
         return now / (now + later) if now > 0.0 else 0.0
 
     # estimates
@@ -449,6 +427,13 @@ def planning_variances(records: list[ArmRecord]) -> np.ndarray:
     return np.array([r.cautious_variance(common) for r in records])
 
 
+def cheapest(costs: np.ndarray, variances: np.ndarray) -> tuple[int, float]:
+    """Return the arm with the smallest product of cost and variance, and that product; inf if all are unknown."""
+    price = np.where(np.isfinite(variances), costs * variances, np.inf)
+    best = int(np.argmin(price))
+    return best, float(price[best])
+
+
 def common_mean(records: list[ArmRecord]) -> float:
     """Return a first estimate of the common mean, on the natural scale."""
     if records[0].log:
@@ -474,39 +459,36 @@ def _arm_weights(counts: np.ndarray, variances: np.ndarray) -> np.ndarray:
     drawn = counts > 0
     exact = drawn & (variances <= 0.0)
     if exact.any():
-        shares: np.ndarray = np.where(exact, counts, 0) / counts[exact].sum()
-        return shares
+        return np.where(exact, counts, 0) / counts[exact].sum()
     w = np.zeros(counts.size)
     w[drawn] = counts[drawn] / variances[drawn]
     w[~np.isfinite(w)] = 0.0
     return w / w.sum() if w.sum() > 0.0 else counts / counts.sum()
 
 
-def _half(sample: Sample | None, first: int) -> Sample | None:
+def _half(sample: Sample, first: int) -> Sample:
     """Return every other draw."""
-    if sample is None:
-        return None
     controls = None if sample.controls is None else sample.controls[first::2]
     return Sample(sample.values[first::2], sample.costs[first::2], controls)
 
 
-def _with(record: ArmRecord, sample: Sample | None) -> ArmRecord:
+def _with(record: ArmRecord, sample: Sample) -> ArmRecord:
     """Return a record extended by a sample."""
-    if sample is None or sample.values.size == 0:
-        return record
     out = record.copy()
     out.add(sample)
     return out
 
 
 def _fold_mean(sample: Sample, known: ArmRecord, offset: float) -> float:
-    """Return the mean over exp(offset), adjusted by controls with the coefficients of `known`."""
+    """Return the mean over exp(offset), adjusted by controls with the coefficients of `known`; 0 without draws."""
     x = sample.values
+    if x.size == 0:
+        return 0.0
     mean = float(np.exp(x - offset).mean() if known.log else x.mean())
     beta = known.coefficients()
     if beta.any():
-        assert sample.controls is not None and known.arm.control_means is not None
-        shift = sample.controls.mean(axis=0) - known.arm.control_means
+        assert sample.controls is not None
+        shift = sample.controls.mean(axis=0) - known.arm.known_means
         mean -= math.exp(known.offset - offset) * float(beta @ shift)
     return mean
 

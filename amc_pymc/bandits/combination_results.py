@@ -39,9 +39,7 @@ def drawn_pulls(run: Combination) -> dict[str, np.ndarray]:
 
 def scaled(found: list[Estimate], scale: str) -> dict[str, np.ndarray]:
     """Return columns mean and mcse, and on the log scale those of the logarithm."""
-    mean = np.array([e.mean for e in found])
-    mcse = np.array([e.mcse for e in found])
-    offset = np.array([e.offset for e in found])
+    mean, mcse, offset = np.array([(e.mean, e.mcse, e.offset) for e in found]).T.copy()
     if scale == "natural":
         return {"mean": mean, "mcse": mcse}
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -55,15 +53,8 @@ def scaled(found: list[Estimate], scale: str) -> dict[str, np.ndarray]:
 
 def arm_statistics(run: Combination) -> dict[str, np.ndarray]:
     """Return arrays (K,) by name, with one number for each arm."""
-    each = [
-        combine_arms([r], "uniform") if r.n else Estimate(math.nan, math.nan, 0.0)
-        for r in run.records
-    ]
-    share = np.zeros(len(run.arms))
-    total = sum(r.weight for r in run.rounds)
-    for r in run.rounds:
-        if total > 0.0:
-            share += r.weight / total * r.arm_weights
+    each = [combine_arms([r], "uniform") for r in run.records]
+    total = sum(r.weight for r in run.rounds) or 1.0
     return {
         "draws": np.array([r.n for r in run.records]),
         **scaled(each, run.scale),
@@ -74,18 +65,18 @@ def arm_statistics(run: Combination) -> dict[str, np.ndarray]:
             [r.log_variance() if run.scale == "log" else r.variance() for r in run.records]
         ),
         "cost_per_draw": np.array([r.cost for r in run.records]),
-        "weight": share,
-        "z_score": _z_scores(run),
+        "weight": sum((r.weight / total * r.arm_weights for r in run.rounds), np.zeros(len(each))),
+        "z_score": _z_scores(run, each),
     }
 
 
-def _z_scores(run: Combination) -> np.ndarray:
+def _z_scores(run: Combination, means: list[Estimate]) -> np.ndarray:
     """Return each arm's mean minus the others' inverse-variance estimate, in standard errors."""
     known = np.array([r.n > 1 for r in run.records])
     out = np.full(known.size, np.nan)
     if known.sum() < 2:
         return out
-    each = [combine_arms([r], "uniform") for r in run.records if r.n > 1]
+    each = [e for e, r in zip(means, run.records, strict=True) if r.n > 1]
     top = max(e.offset for e in each)
     mean = np.array([e.mean * math.exp(e.offset - top) for e in each])
     variance = np.array([(e.mcse * math.exp(e.offset - top)) ** 2 for e in each])

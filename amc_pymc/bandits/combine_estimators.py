@@ -15,10 +15,10 @@ import xarray as xr
 from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.bandits.arms import Arm, ArmError, Cost, Sample, as_arms, draw, join_samples
 from amc_pymc.bandits.combination import (
-    WEIGHTS,
     Combination,
     Plan,
     Round,
+    cheapest,
     plan_rounds,
     planning_variances,
 )
@@ -238,11 +238,10 @@ def combined(
 
     def room() -> float:
         """Return the size of a round that takes half the time left at the present rate, which may change."""
-        now, done = time.monotonic(), float(sum(r.counts.sum() for r in run.rounds))
+        now = time.monotonic()
         if max_time is None or len(run.rounds) < 2:
             return math.inf
-        done = run.spent if budget.unit == "cost" else done
-        return 0.5 * done / max(now - started, 1e-9) * max(until - now, 0.0)
+        return 0.5 * run.spent / max(now - started, 1e-9) * max(until - now, 0.0)
 
     draw_job = _draw if meter is None else meter.measured(_draw)
     with (
@@ -275,7 +274,7 @@ def combined(
         run = Combination(arms, bandit, plan, paid)
         if pilot is not None:
             pilot.last = len(plan.sizes) == 1
-            _record(run, pilot, [*first])
+            run.record(pilot, first)
         try:
             ended = run_loop(
                 _rounds(run, draws_of, policy_rng, budget, room),
@@ -386,14 +385,11 @@ def _settings(policy: str, arms: list[Arm]) -> dict[str, Any]:
 
 def _controls(arms: list[Arm]) -> dict[str, Any]:
     """Return the number and the means of the controls; the number must be the same for each arm."""
-    sizes = {0 if a.control_means is None else a.control_means.size for a in arms}
+    means = [a.known_means for a in arms]
+    sizes = {m.size for m in means}
     if len(sizes) > 1:
         raise ValueError(f"policy 'ucbcv' needs equally many controls of each arm, got {sizes}.")
-    n_controls = sizes.pop()
-    if not n_controls:
-        return {"n_controls": 0}
-    means = np.stack([a.control_means for a in arms])  # type: ignore[misc]
-    return {"n_controls": n_controls, "control_means": means}
+    return {"n_controls": sizes.pop(), "control_means": np.stack(means)}
 
 
 def _plan(
@@ -484,14 +480,9 @@ def _draw_round(run: Combination, draws_of: _Draws, decided: Round) -> None:
         run.add([join_samples(s) for s in found], decided.number)
         raise
     with held_back() as pressed:
-        _record(run, decided, [join_samples(s) for s in found])
+        run.record(decided, [join_samples(s) for s in found])
     if pressed:
         raise KeyboardInterrupt
-
-
-def _record(run: Combination, decided: Round, samples: list[Sample | None]) -> None:
-    run.record(decided, samples)
-    run.running.append([run.estimate(w) for w in WEIGHTS])
 
 
 def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndarray | None:
@@ -499,9 +490,8 @@ def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndar
     assert budget.target is not None
     variances = planning_variances(run.records)
     costs = np.array([r.cost if budget.unit == "cost" else 1.0 for r in run.records])
-    price = np.where(np.isfinite(variances), costs * variances, np.inf)
-    best = int(np.argmin(price))
-    if not math.isfinite(price[best]):
+    best, price = cheapest(costs, variances)
+    if not math.isfinite(price):
         return None
     # Variances have a relative error of about sqrt(2 / n), which the certifying round must allow for.
     n_best = run.records[best].n
@@ -509,9 +499,7 @@ def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndar
     wanted = max(2, math.ceil(margin * float(variances[best]) / budget.target**2))
     # If few draws suffice, exploration has used many more; a larger certifying round then costs little.
     wanted = max(wanted, math.ceil(_CERTIFYING * n_best))
-    done = run.spent if budget.unit == "cost" else sum(r.n for r in run.records)
-    left = budget.total - done
-    affordable = left / costs[best]
+    affordable = (budget.total - run.spent) / costs[best]
     unseen = run.scale == "natural" and variances[best] == 0.0 and n_best < _ALL_ALIKE
     if affordable < 1.0 or unseen or most < min(wanted, affordable) * costs[best]:
         return None

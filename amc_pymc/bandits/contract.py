@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from amc_pymc.arguments import positive_int
-from amc_pymc.bandits.rewards import RewardScale, Statistics, as_reward_scale
+from amc_pymc.bandits.rewards import Rewards, Statistics, as_reward_scale
 
 
 class Pull(NamedTuple):
@@ -85,6 +85,12 @@ class Pulls(Sequence[Pull]):
         return np.bincount(self.arms, minlength=n_arms)
 
 
+def _as_pulls(given: Pull | Sequence[Pull]) -> Pulls:
+    if isinstance(given, Pull):
+        return Pulls.of([given])
+    return given if isinstance(given, Pulls) else Pulls.of(given)
+
+
 class Told(NamedTuple):
     """What is told of n pulls: arms, values, costs and coins (n,), and controls (n, q) if they are used."""
 
@@ -120,14 +126,12 @@ class Policy(ABC):
     #: Whether choices depend on control variates, which must then be told.
     uses_controls: ClassVar[bool] = False
 
-    def __init__(
-        self, n_arms: int, *, rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
-    ):
+    def __init__(self, n_arms: int, *, rewards: Rewards = (0.0, 1.0)):
         self.n_arms = positive_int("n_arms", n_arms)
         self.rewards = copy.deepcopy(as_reward_scale(rewards))
         self._asked = 0
         self._open: dict[int, int] = {}  # arms of the pending pulls, by number
-        self._seen = Statistics.empty(self.n_arms)
+        self._seen = Statistics(self.n_arms)
         self.rewards.begin(self._seen)
 
     @property
@@ -162,27 +166,25 @@ class Policy(ABC):
             number, or controls that are used are missing; the message names the pull. In this case,
             nothing is recorded.
         """
-        single, pulls = self._batch(pull)
+        pulls = _as_pulls(pull)
         values, costs = np.asarray(value, float), np.asarray(cost, float)
-        shape = () if single else (len(pulls),)
+        shape = () if isinstance(pull, Pull) else (len(pulls),)
         if values.shape != shape:
             raise ValueError(f"value must have shape {shape}, got {values.shape}.")
         if costs.shape not in ((), shape):
             raise ValueError(f"cost must be a number or of shape {shape}, got {costs.shape}.")
         values, costs = np.atleast_1d(values), np.full(len(pulls), costs)
-        self._check_open(pulls, [pull] if single else pull)
+        self._check_open(pulls)
         usable, paid = self.rewards.usable(values), (costs >= 0.0) & (costs < math.inf)
         for label, good, given in (("value", usable, values), ("cost", paid, costs)):
             if not good.all():
                 first = int(good.argmin())
-                named = pull if single else pull[first]
-                raise ValueError(f"{label} of {named} is {given[first]}.")
+                raise ValueError(f"{label} of {pulls[first]} is {given[first]}.")
         if len(pulls) == 0:
             return
         w = self._checked_controls(pulls, controls) if self.uses_controls else None
         self._receive(Told(pulls.arms, values, costs, pulls.coins, w))
-        for number in pulls.numbers.tolist():
-            del self._open[number]
+        self._close(pulls)
 
     def drop(self, pull: Any) -> None:
         """Discard failed pulls, which are then no longer pending.
@@ -196,19 +198,16 @@ class Policy(ABC):
         ValueError
             If a pull was never asked for or is told or dropped already; nothing is discarded then.
         """
-        single, pulls = self._batch(pull)
-        self._check_open(pulls, [pull] if single else pull)
+        pulls = _as_pulls(pull)
+        self._check_open(pulls)
+        self._close(pulls)
+        self._seen.pending -= np.bincount(pulls.arms, minlength=self.n_arms)
+
+    def _close(self, pulls: Pulls) -> None:
         for number in pulls.numbers.tolist():
             del self._open[number]
-        if len(pulls):
-            self._release(pulls.arms)
 
-    def _batch(self, pull: Any) -> tuple[bool, Pulls]:
-        single = isinstance(pull, Pull)
-        given = [pull] if single else pull
-        return single, given if isinstance(given, Pulls) else Pulls.of(given)
-
-    def _check_open(self, pulls: Pulls, given: Sequence[Any]) -> None:
+    def _check_open(self, pulls: Pulls) -> None:
         """Raise an error that names the first pull that is not pending, or is there twice."""
         numbers, arms = pulls.numbers.tolist(), pulls.arms.tolist()
         if list(map(self._open.get, numbers)) == arms and len(set(numbers)) == len(numbers):
@@ -218,7 +217,7 @@ class Policy(ABC):
             if number in seen or self._open.get(number) != arm:
                 known = 0 <= number < self._asked
                 what = "has been told or dropped already" if known else "was never asked for"
-                raise ValueError(f"{given[i]} {what}.")
+                raise ValueError(f"{pulls[i]} {what}.")
             seen.add(number)
 
     def _checked_controls(self, pulls: Pulls, controls: ArrayLike | None) -> np.ndarray:
@@ -309,9 +308,6 @@ class Policy(ABC):
         """Record values; subclasses that keep more than moments extend this."""
         rewards = self.rewards.convert(self._seen, told.arms, told.values)
         self._seen.add(told.arms, rewards)
-
-    def _release(self, arms: np.ndarray) -> None:
-        self._seen.pending -= np.bincount(arms, minlength=self.n_arms)
 
     def copy(self) -> Self:
         """Return an independent copy."""

@@ -158,8 +158,7 @@ class HOO:
 
     def _point(self, where: np.ndarray) -> np.ndarray:
         low, high = self.bounds.T
-        point: np.ndarray = np.minimum(low + where * (high - low), high)
-        return point
+        return np.minimum(low + where * (high - low), high)
 
     @staticmethod
     def _child(node: _Node, cell: np.ndarray, side: int) -> _Node:

@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from amc_pymc.bandits.contract import Policy
-from amc_pymc.bandits.rewards import RewardScale
+from amc_pymc.bandits.rewards import Rewards
 
 #: Pulls of a batch that are chosen at the same time t: a share of those before, and at most so many.
 _SLOWLY, _TOGETHER = 16, 256
-
-Rewards = RewardScale | tuple[ArrayLike, ArrayLike]
 
 
 class IndexPolicy(Policy):
@@ -80,8 +78,7 @@ class RoundRobin(IndexPolicy):
     name = "round_robin"
 
     def _indices(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
-        out: np.ndarray = -(self._seen.told + self._seen.pending)[arms][:, None] - ahead
-        return out
+        return -(self._seen.told + self._seen.pending)[arms][:, None] - ahead
 
 
 class BoundPolicy(IndexPolicy):
@@ -184,8 +181,7 @@ class UCB1(BoundPolicy):
         self.c = float(c)
 
     def _bound(self, n: np.ndarray, mean: np.ndarray, variance: np.ndarray, t: float) -> np.ndarray:
-        bound: np.ndarray = mean + np.sqrt(self.c * np.log(t) / n)
-        return bound
+        return mean + np.sqrt(self.c * np.log(t) / n)
 
 
 class UCBV(BoundPolicy):
@@ -242,8 +238,7 @@ class UCBV(BoundPolicy):
 
     def _bound(self, n: np.ndarray, mean: np.ndarray, variance: np.ndarray, t: float) -> np.ndarray:
         e = self.zeta * np.log(t)
-        bound: np.ndarray = mean + np.sqrt(2.0 * variance * e / n) + 3.0 * self.c * e / n
-        return bound
+        return mean + np.sqrt(2.0 * variance * e / n) + 3.0 * self.c * e / n
 
 
 class KLUCB(BoundPolicy):

@@ -64,7 +64,7 @@ def regress(comoment: np.ndarray) -> Regression:
     size, vectors = np.linalg.eigh(products / np.outer(scale, scale))
     kept = size > _COLLINEAR
     half = vectors[:, kept] / np.sqrt(size[kept]) / scale[:, None]
-    inverse: np.ndarray = half @ half.T
+    inverse = half @ half.T
     coefficients = inverse @ cross
     left = max(float(comoment[0, 0] - coefficients @ cross), 0.0)
     return Regression(coefficients, inverse, int(kept.sum()), left)
@@ -175,9 +175,7 @@ class ArmRecord(Moments):
     """
 
     def __init__(self, arm: Arm):
-        super().__init__(
-            arm.scale == "log", 0 if arm.control_means is None else arm.control_means.size
-        )
+        super().__init__(arm.scale == "log", arm.known_means.size)
         self.arm, self.total_cost = arm, 0.0
 
     def add(self, sample: Sample) -> None:
@@ -207,10 +205,7 @@ class ArmRecord(Moments):
 
     def centre(self) -> float:
         """Return the mean of the values over exp(offset), adjusted by the controls."""
-        if self.q == 0:
-            return float(self.mean[0])
-        assert self.arm.control_means is not None
-        return float(self.mean[0] - self.coefficients() @ (self.mean[1:] - self.arm.control_means))
+        return float(self.mean[0] - self.coefficients() @ (self.mean[1:] - self.arm.known_means))
 
     def variance(self) -> float:
         """Return the residual variance of a value given the controls, over exp(2 offset)."""
@@ -243,8 +238,7 @@ class ArmRecord(Moments):
         s2 = self.log_variance()
         if not s2 < 700.0:
             return math.inf
-        variance: float = math.exp(s2) * self.n / self.logs[0] - 1.0
-        return variance
+        return math.exp(s2) * self.n / self.logs[0] - 1.0
 
     def cautious_variance(self, common_mean: float) -> float:
         """Return the variance used for planning.

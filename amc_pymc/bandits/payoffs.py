@@ -52,7 +52,4 @@ def rewards(values: np.ndarray, costs: np.ndarray, payoff: Payoff, scale: str) -
 
 
 def _loss(x: np.ndarray, d: np.ndarray, payoff: Payoff) -> np.ndarray:
-    loss: np.ndarray = (
-        x[0] ** 2 if payoff == "squared" else 0.25 * (d[0] + d[1]) * (x[0] - x[1]) ** 2
-    )
-    return loss
+    return x[0] ** 2 if payoff == "squared" else 0.25 * (d[0] + d[1]) * (x[0] - x[1]) ** 2

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import math
 
-from dataclasses import dataclass
-from typing import Self
-
 import numpy as np
 
 from numpy.typing import ArrayLike
@@ -18,9 +15,8 @@ from numpy.typing import ArrayLike
 from amc_pymc.flags import Flag, flag, warn_of
 
 
-@dataclass
 class Statistics:
-    """Statistics of K arms, changed in place.
+    """Statistics of K arms, changed in place; before the first pull, for rewards in [0, 1].
 
     Attributes
     ----------
@@ -32,18 +28,9 @@ class Statistics:
         Range of rewards.
     """
 
-    told: np.ndarray
-    pending: np.ndarray
-    mean: np.ndarray
-    squares: np.ndarray
-    low: np.ndarray
-    width: np.ndarray
-
-    @classmethod
-    def empty(cls, n_arms: int) -> Self:
-        """Return statistics before the first pull, for rewards in [0, 1]."""
-        told, pending, mean, squares, low = np.zeros((5, n_arms))
-        return cls(told, pending, mean, squares, low, np.ones(n_arms))
+    def __init__(self, n_arms: int):
+        self.told, self.pending, self.mean, self.squares, self.low = np.zeros((5, n_arms))
+        self.width = np.ones(n_arms)
 
     def add(self, arms: np.ndarray, rewards: np.ndarray) -> None:
         """Record rewards (n,) of pending pulls of these arms; Chan, Golub & LeVeque (1983)."""
@@ -73,8 +60,7 @@ class RewardScale:
     """Mapping of rewards to [0, 1]; rewards of this base class are finite, and in that range at first."""
 
     def begin(self, seen: Statistics) -> None:
-        """Enter the initial ranges into the statistics of a policy."""
-        seen.low[:], seen.width[:] = 0.0, 1.0
+        """Enter the initial ranges into the statistics of a policy, where they are [0, 1]."""
 
     def usable(self, rewards: np.ndarray) -> np.ndarray:
         """Whether each reward is valid."""
@@ -201,11 +187,15 @@ class LogLoss(RewardScale):
             seen.squares[:] *= shrink**2
             self._largest = top
         return (
-            -np.exp(rewards - self._largest) if self._largest > -math.inf else 0.0 * seen.told[arms]
+            -np.exp(rewards - self._largest) if self._largest > -math.inf else np.zeros(arms.size)
         )
 
 
-def as_reward_scale(rewards: RewardScale | tuple[ArrayLike, ArrayLike]) -> RewardScale:
+#: A scale, or the ends of a known range.
+Rewards = RewardScale | tuple[ArrayLike, ArrayLike]
+
+
+def as_reward_scale(rewards: Rewards) -> RewardScale:
     """Convert a pair (low, high) to a known range, and check other scales."""
     if isinstance(rewards, tuple):
         if len(rewards) != 2:

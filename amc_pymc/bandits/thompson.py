@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from numpy.typing import ArrayLike
-
 from amc_pymc.bandits.contract import Policy, Told
-from amc_pymc.bandits.rewards import RewardScale
+from amc_pymc.bandits.rewards import Rewards
 
 
 class ThompsonSampling(Policy):
@@ -49,9 +47,7 @@ class ThompsonSampling(Policy):
     name = "thompson"
     needs_coin = True
 
-    def __init__(
-        self, n_arms: int, *, rewards: RewardScale | tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
-    ):
+    def __init__(self, n_arms: int, *, rewards: Rewards = (0.0, 1.0)):
         super().__init__(n_arms, rewards=rewards)
         self._successes = np.zeros(self.n_arms)
 
@@ -63,8 +59,7 @@ class ThompsonSampling(Policy):
     @property
     def failures(self) -> np.ndarray:
         """Failures so far, (K,), possibly fractional."""
-        failures: np.ndarray = self._seen.told - self._successes
-        return failures
+        return self._seen.told - self._successes
 
     def _posterior(self) -> tuple[np.ndarray, np.ndarray]:
         return self._successes + 1.0, self.failures + 1.0
@@ -72,8 +67,7 @@ class ThompsonSampling(Policy):
     def index(self) -> np.ndarray:
         """Return posterior means on the scale of rewards, (K,); arms are chosen by posterior draws instead."""
         a, b = self._posterior()
-        means: np.ndarray = self._seen.low + self._seen.width * a / (a + b)
-        return means
+        return self._seen.low + self._seen.width * a / (a + b)
 
     def _choose(self, rng: np.random.Generator, arms: np.ndarray, n: int) -> np.ndarray:
         a, b = (x[arms] for x in self._posterior())
@@ -82,12 +76,9 @@ class ThompsonSampling(Policy):
 
     def _receive(self, told: Told) -> None:
         seen = self._seen
-        scale = seen.low.copy(), seen.width.copy(), seen.mean.copy()
+        before = np.array([seen.low, seen.width, seen.mean])
         x = self.rewards.convert(seen, told.arms, told.values)
-        if any(
-            (now != old).any()
-            for now, old in zip((seen.low, seen.width, seen.mean), scale, strict=True)
-        ):
+        if (before != [seen.low, seen.width, seen.mean]).any():
             self._successes = seen.told * self._unit(np.arange(self.n_arms), seen.mean)
         seen.add(told.arms, x)
         won = told.coins < self._unit(told.arms, x)

@@ -113,12 +113,6 @@ def leave_one_out(x: np.ndarray, deviations: np.ndarray, *, pseudo: bool) -> Con
     return ControlledMean(float(values.mean()), float(values.var(ddof=1)) / s, s - 1.0)
 
 
-def _batch_means(rows: np.ndarray, size: int) -> np.ndarray:
-    """Return the means of full batches of observations (n, columns)."""
-    full = len(rows) // size
-    return rows[: full * size].reshape(full, size, -1).mean(axis=1)
-
-
 class UCBCV(IndexPolicy):
     r"""Policy with upper confidence bounds on means estimated with control variates.
 
@@ -260,16 +254,16 @@ class UCBCV(IndexPolicy):
     def _estimate(self, k: int, rows: np.ndarray) -> ControlledMean | None:
         """Return the estimate after further rewards and deviations of controls, (n, 1 + q); None if too few."""
         seen = self._moments[k]
-        if self.estimator == "regression":
-            seen.include(rows[:, 0], rows[:, 1:])
-            return regression(seen)
-        past = self._past[k] = np.vstack([self._past[k], rows])
-        if self.estimator == "batching":
-            past = _batch_means(past, 2 ** (len(past) // (2 * self.n_batches)).bit_length())
-        if len(past) < self.n_controls + 2:
-            return None
-        if self.estimator == "batching":
-            seen = Moments(False, self.n_controls)
-            seen.include(past[:, 0], past[:, 1:])
-            return regression(seen)
-        return leave_one_out(past[:, 0], past[:, 1:], pseudo=self.estimator == "jackknife")
+        if self.estimator != "regression":
+            rows = self._past[k] = np.vstack([self._past[k], rows])
+            if self.estimator == "batching":
+                size = 2 ** (len(rows) // (2 * self.n_batches)).bit_length()
+                full = len(rows) // size
+                rows = rows[: full * size].reshape(full, size, -1).mean(axis=1)
+                seen = Moments(False, self.n_controls)
+            if len(rows) < self.n_controls + 2:
+                return None
+            if self.estimator != "batching":
+                return leave_one_out(rows[:, 0], rows[:, 1:], pseudo=self.estimator == "jackknife")
+        seen.include(rows[:, 0], rows[:, 1:])
+        return regression(seen)
