@@ -1,10 +1,9 @@
 """Adaptive Monte Carlo for PyMC: samplers that allocate their computing time while they run."""
 
+import importlib
 import logging
 
-from typing import TYPE_CHECKING
-
-from amc_pymc.lazy import attach
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from amc_pymc.bandits.arms import ArmError as ArmError
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-#: Public names by module; a module is imported when one of its names is first used.
+#: Public names by module.
 _PLACES = {
     "bandits.arms": ("ArmError",),
     "results": ("compare_evidence", "decision_error"),
@@ -57,9 +56,22 @@ _PLACES = {
     "tall.racing": ("ExactRace", "NormalRace"),
     "tall.samplers.chain": ("Audits",),
 }
-__getattr__, __dir__ = attach(
-    __name__, globals(), {n: f"{__name__}.{m}" for m, names in _PLACES.items() for n in names}
-)
+_MODULES = {name: module for module, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the module of a public name when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{_MODULES[name]}")
+    globals()[name] = getattr(module, name)
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
+
+
 # Type checkers, which cannot read this list, export the names imported above.
 globals()["__all__"] = sorted({"__version__"}.union(*_PLACES.values()))
 

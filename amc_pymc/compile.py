@@ -100,11 +100,7 @@ _TASKS: dict[str, Callable[[], None]] = {
 
 def _draw(step: object) -> None:
     """Take draws with a step; PyMC's own functions are not worth compiling."""
-    quiet: dict[str, Any] = {
-        "progressbar": False,
-        "quiet": True,
-        "compute_convergence_checks": False,
-    }
+    quiet = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
     with pytensor.config.change_flags(mode="FAST_COMPILE", cxx=""):
         pm.sample(5, tune=5, chains=1, step=step, **quiet)
 

@@ -18,7 +18,7 @@ PACKAGE = Path(amc_pymc.__file__).parent
 REPOSITORY = PACKAGE.parent
 
 # room: the rooms it may import from, beside itself. A room is a module or package directly in amc_pymc.
-ROOT = {"arguments", "flags", "lazy", "logweights", "progress", "rng", "signals"}
+ROOT = {"arguments", "flags", "logweights", "progress", "rng", "signals"}
 BASE = ROOT | {"engine"}
 LOWER = {
     **dict.fromkeys(ROOT, ROOT), "engine": ROOT, "rows": ROOT, "tall": BASE, "mixtures": BASE,

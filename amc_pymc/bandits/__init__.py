@@ -29,8 +29,8 @@ Coins
 A new policy is a subclass of :class:`Policy` with a ``name`` and ``index()``; it pulls the arm with the largest index.
 One that chooses otherwise also defines ``_choose(rng, arms, n)``, and one that keeps more than means and variances
 ``_receive()``. A formula of count, mean and variance is the method ``_bound()`` of a :class:`BoundPolicy`. To give it
-a name, add it to ``registry.py``. The tests of the
-contract run for all registered policies.
+a name, add it to :data:`POLICIES`. The tests of the
+contract run for all policies with a name.
 
 Examples
 --------
@@ -49,6 +49,8 @@ Examples
 array([ 1, 18,  1])
 """
 
+from typing import Any
+
 from amc_pymc.bandits.contract import Policy, Pull, Pulls
 from amc_pymc.bandits.hoo import HOO
 from amc_pymc.bandits.indices import (
@@ -61,7 +63,6 @@ from amc_pymc.bandits.indices import (
     kl_upper,
 )
 from amc_pymc.bandits.lcb import LCB
-from amc_pymc.bandits.registry import POLICIES, make_policy
 from amc_pymc.bandits.rewards import KnownRange, LogLoss, RewardScale, RunningRange
 from amc_pymc.bandits.thompson import ThompsonSampling
 from amc_pymc.bandits.ucbcv import UCBCV
@@ -88,3 +89,40 @@ __all__ = [
     "kl_upper",
     "make_policy",
 ]
+
+#: Policies for a finite number of arms, by name.
+POLICIES: dict[str, type[Policy]] = {
+    cls.name: cls for cls in (LCB, UCB1, UCBV, KLUCB, ThompsonSampling, UCBCV, RoundRobin)
+}
+
+
+def make_policy(policy: str, n_arms: int, **settings: Any) -> Policy:
+    """Make a policy from its name.
+
+    Parameters
+    ----------
+    policy : str
+    n_arms : int
+        Number of arms K.
+    **settings
+        Arguments of the policy.
+
+    Returns
+    -------
+    Policy
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+
+    Examples
+    --------
+    >>> from amc_pymc.bandits import make_policy
+    >>> make_policy("ucb1", 3, c=4.0).n_arms
+    3
+    """
+    if policy not in POLICIES:
+        names = ", ".join(map(repr, sorted(POLICIES)))
+        raise ValueError(f"policy must be a Policy or one of {names}, got {policy!r}.")
+    return POLICIES[policy](n_arms, **settings)

@@ -120,13 +120,9 @@ def as_arms(arms: Mapping[str, Any] | Sequence[Any]) -> list[Arm]:
     if len(set(names)) < len(names):
         names = [f"{name}_{i}" for i, name in enumerate(names)]
     out = [_as_arm(name, v) for name, (_, v) in zip(names, named, strict=True)]
-    scales = {a.scale for a in out}
-    if len(scales) > 1:
-        raise ValueError(
-            "arms must all return values on one scale, got "
-            + ", ".join(f"{a.name!r}: {a.scale!r}" for a in out)
-            + "."
-        )
+    if len({a.scale for a in out}) > 1:
+        scales = ", ".join(f"{a.name!r}: {a.scale!r}" for a in out)
+        raise ValueError(f"arms must all return values on one scale, got {scales}.")
     return out
 
 

@@ -155,11 +155,9 @@ def combination_flags(run: Combination, tree: xr.DataTree, budget: Any) -> list[
     if run.scale == "log":
         found.append(_heavy_tail(arms))
     else:
-        found += _constant_arms(run, tree["estimate"].to_dataset())
-        if float(tree["estimate"]["mcse"].sel(weights="predictable")) == 0.0:
-            found.append(flag("no_spread", draws=sum(r.n for r in run.records)))
+        found += _constant_arms(run)
     if budget.target is not None and math.isfinite(budget.total) and run.stopped is None:
-        found.append(_missed_target(run, tree["estimate"].to_dataset(), budget))
+        found.append(_missed_target(run, budget))
     return [f for f in found if f is not None]
 
 
@@ -175,13 +173,13 @@ def _disagreement(run: Combination, arms: xr.Dataset) -> Flag | None:
     return flag("estimators_disagree", arm=str(arms["arm"].values[worst]), errors=abs(z[worst]))
 
 
-def _constant_arms(run: Combination, estimate: xr.Dataset) -> list[Flag]:
-    """Return flags for arms whose values are all equal and far from the estimate."""
-    chosen = estimate.sel(weights="predictable")
-    mean, mcse = float(chosen["mean"]), float(chosen["mcse"])
-    found = []
+def _constant_arms(run: Combination) -> list[Flag]:
+    """Return flags for arms whose values are all equal and far from the estimate, or for equal values of all arms."""
+    chosen, found = run.estimate("predictable"), []
+    if chosen.mcse == 0.0:
+        return [flag("no_spread", draws=sum(r.n for r in run.records))]
     for record in run.records:
-        errors = abs(record.centre() - mean) / mcse if mcse > 0.0 else 0.0
+        errors = abs(record.centre() - chosen.mean) / chosen.mcse
         if record.constant and errors > _FAR:
             found.append(flag("arm_constant", arm=record.arm.name, draws=record.n, errors=errors))
     return found
@@ -200,18 +198,20 @@ def _heavy_tail(arms: xr.Dataset) -> Flag | None:
 
 def missed(run: Combination, target: float) -> bool:
     """Whether the predictable estimate has a standard error well beyond the target."""
+    return not _error(run) <= _OVER * target
+
+
+def _error(run: Combination) -> float:
+    """Return the standard error of the predictable estimate, on the log scale of its logarithm."""
     found = run.estimate("predictable")
-    error = found.mcse / found.mean if run.scale == "log" else found.mcse
-    return not error <= _OVER * target
+    return found.mcse / found.mean if run.scale == "log" else found.mcse
 
 
-def _missed_target(run: Combination, estimate: xr.Dataset, budget: Any) -> Flag | None:
+def _missed_target(run: Combination, budget: Any) -> Flag | None:
     if not missed(run, budget.target):
         return None
-    key = "log_mean_mcse" if run.scale == "log" else "mcse"
-    reached = float(estimate[key].sel(weights="predictable"))
     argument = "max_cost" if budget.unit == "cost" else "draws"
     given = f"{argument}={budget.total:g}"
     return flag(
-        "budget_too_small", error=reached, target=budget.target, budget=given, argument=argument
+        "budget_too_small", error=_error(run), target=budget.target, budget=given, argument=argument
     )

@@ -13,6 +13,7 @@ import numpy as np
 import xarray as xr
 
 from amc_pymc.arguments import positive_int, positive_or_none
+from amc_pymc.bandits import make_policy
 from amc_pymc.bandits.arms import Arm, ArmError, Cost, Sample, as_arms, draw, join_samples
 from amc_pymc.bandits.combination import (
     Combination,
@@ -26,7 +27,6 @@ from amc_pymc.bandits.combination_results import combination_flags, combination_
 from amc_pymc.bandits.contract import Policy, Pulls
 from amc_pymc.bandits.lcb import LCB
 from amc_pymc.bandits.payoffs import PAYOFFS, Payoff
-from amc_pymc.bandits.registry import make_policy
 from amc_pymc.bandits.rewards import LogLoss, RunningRange
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.progress import progress

@@ -237,13 +237,18 @@ class Policy(ABC):
     @property
     def means(self) -> np.ndarray:
         """Mean observed rewards, (K,), nan for arms without any."""
-        return np.where(self._seen.told > 0.0, self._seen.mean, np.nan)
+        n, mean, _ = self._summaries()
+        return np.where(n > 0.0, mean, np.nan)
 
     @property
     def variances(self) -> np.ndarray:
         """Empirical variances (divisor n) of the observed rewards, (K,), nan for arms without any."""
-        told = self._seen.told
-        return np.where(told > 0.0, self._seen.squares / np.maximum(told, 1.0), np.nan)
+        n, _, squares = self._summaries()
+        return np.where(n > 0.0, squares / np.maximum(n, 1.0), np.nan)
+
+    def _summaries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return number, mean and sum of squared deviations of what is observed of each arm, (K,) each."""
+        return self._seen.told, self._seen.mean, self._seen.squares
 
     @abstractmethod
     def index(self) -> np.ndarray:

@@ -25,16 +25,17 @@ class IndexPolicy(Policy):
     """
 
     @abstractmethod
-    def _indices(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
-        """Return indices (L, m) of arms (L,) after so many further pulls of each, (m,)."""
+    def _indices(self, arms: np.ndarray, pulls: np.ndarray) -> np.ndarray:
+        """Return indices (L, m) of arms (L,) after so many pulls of each, (L, m), told or pending."""
 
-    def _ranks(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
-        """Return ranks that come before indices, smaller ones first; as the shape of indices."""
-        return np.zeros((arms.size, ahead.size))
+    def _ranks(self, arms: np.ndarray, pulls: np.ndarray) -> np.ndarray:
+        """Return ranks (L, m) that come before indices, smaller ones first."""
+        return np.zeros(pulls.shape)
 
     def index(self) -> np.ndarray:
         """Return the indices of all arms on the scale of rewards, (K,); inf for arms never pulled."""
-        return self._indices(np.arange(self.n_arms), np.zeros(1))[:, 0]
+        pulls = self._seen.told + self._seen.pending
+        return self._indices(np.arange(self.n_arms), pulls[:, None])[:, 0]
 
     def _choose(self, rng: np.random.Generator, arms: np.ndarray, n: int) -> np.ndarray:
         pending, asked = self._seen.pending.copy(), self._asked
@@ -42,9 +43,8 @@ class IndexPolicy(Policy):
         begin = 0
         while begin < n:
             size = min(max(1, self._asked // _SLOWLY), _TOGETHER, n - begin)
-            ahead = np.arange(size, dtype=float)
-            pulls = (self._seen.told + self._seen.pending)[arms][:, None] + ahead
-            index, rank = self._indices(arms, ahead), self._ranks(arms, ahead)
+            pulls = (self._seen.told + self._seen.pending)[arms, None] + np.arange(size)
+            index, rank = self._indices(arms, pulls), self._ranks(arms, pulls)
             # The best sequence merges those of the arms, all of which fall.
             waiting = np.where(np.isinf(index), pulls, 0.0)
             keys = [np.repeat(arms, size), *(x.ravel() for x in (waiting, -index, rank))]
@@ -77,8 +77,8 @@ class RoundRobin(IndexPolicy):
 
     name = "round_robin"
 
-    def _indices(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
-        return -(self._seen.told + self._seen.pending)[arms][:, None] - ahead
+    def _indices(self, arms: np.ndarray, pulls: np.ndarray) -> np.ndarray:
+        return -pulls
 
 
 class BoundPolicy(IndexPolicy):
@@ -101,12 +101,11 @@ class BoundPolicy(IndexPolicy):
             Number of this pull among all, from 1.
         """
 
-    def _indices(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+    def _indices(self, arms: np.ndarray, pulls: np.ndarray) -> np.ndarray:
         seen = self._seen
-        n = (seen.told + seen.pending)[arms][:, None] + ahead
         mean, variance = (x[:, None] for x in seen.unit_moments(arms))
-        bound = self._bound(np.maximum(n, 1.0), mean, variance, self._asked + 1.0)
-        return np.where(n > 0.0, seen.low[arms, None] + seen.width[arms, None] * bound, np.inf)
+        bound = self._bound(np.maximum(pulls, 1.0), mean, variance, self._asked + 1.0)
+        return np.where(pulls > 0.0, seen.low[arms, None] + seen.width[arms, None] * bound, np.inf)
 
 
 def kl_upper(p: ArrayLike, d: ArrayLike) -> np.ndarray:

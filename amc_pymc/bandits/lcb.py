@@ -68,6 +68,7 @@ class LCB(IndexPolicy):
     -----
     Every arm is first pulled three times. Of many arms with few pulls some look far better than they are, so a batch is
     spread over those that look best: an arm with fewer than 30 observed pulls has at most four times as many pending ones.
+    ``means`` and ``variances`` are those of the observed values or, if these are logarithms, of the finite ones.
 
     Examples
     --------
@@ -95,23 +96,11 @@ class LCB(IndexPolicy):
         self._total_costs = np.zeros(self.n_arms)
         self._loss, self._spread = np.zeros(self.n_arms), np.zeros(self.n_arms)
 
-    def _summaries(self) -> np.ndarray:
-        """Return number, mean and sum of squared deviations of values or finite log values, (K, 3)."""
-        if self.values == "log":
-            return np.array([m.logs for m in self._moments])
-        return np.array([(m.n, m.mean[0], m.comoment[0, 0]) for m in self._moments])
-
-    @property
-    def means(self) -> np.ndarray:
-        """Means of the observed values or finite log values, (K,), nan for arms without any."""
-        n, mean, _ = self._summaries().T
-        return np.where(n > 0.0, mean, np.nan)
-
-    @property
-    def variances(self) -> np.ndarray:
-        """Variances (divisor n) of the observed values or finite log values, (K,), nan for arms without any."""
-        n, _, squares = self._summaries().T
-        return np.where(n > 0.0, squares / np.maximum(n, 1.0), np.nan)
+    def _summaries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        log = self.values == "log"
+        found = [m.logs if log else (m.n, m.mean[0], m.comoment[0, 0]) for m in self._moments]
+        n, mean, squares = np.array(found).T
+        return n, mean, squares
 
     @property
     def costs(self) -> np.ndarray:
@@ -124,23 +113,22 @@ class LCB(IndexPolicy):
         """Log of mean cost times (relative) variance, (K,), nan for arms with fewer than two values."""
         return np.where(self._seen.told > 1.0, self._loss, np.nan)
 
-    def _indices(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+    def _indices(self, arms: np.ndarray, pulls: np.ndarray) -> np.ndarray:
         """Return minus the lower confidence bounds of the losses.
 
         inf for arms with fewer than three pulls, -inf for arms with fewer than two observed values.
         """
         told = self._seen.told[arms, None]
-        n = told + self._seen.pending[arms, None] + ahead
-        spread = self._spread[arms, None] / np.sqrt(np.maximum(n - 1.0, 1.0))
+        spread = self._spread[arms, None] / np.sqrt(np.maximum(pulls - 1.0, 1.0))
         bound = np.where(told < 2.0, -np.inf, spread - self._loss[arms, None])
-        return np.where(n < _FIRST, np.inf, bound)
+        return np.where(pulls < _FIRST, np.inf, bound)
 
-    def _ranks(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+    def _ranks(self, arms: np.ndarray, pulls: np.ndarray) -> np.ndarray:
         """Put arms at the limit of their pending pulls behind the others, and those without values last."""
-        told, pending = self._seen.told[arms, None], self._seen.pending[arms, None] + ahead
-        crowded = (pending >= _GROWTH * told) & (told < _WELL_KNOWN)
+        told = self._seen.told[arms, None]
+        crowded = (pulls - told >= _GROWTH * told) & (told < _WELL_KNOWN)
         rank = np.where(told < 2.0, 2.0, 1.0 * crowded)
-        return np.where(told + pending < _FIRST, 0.0, rank)
+        return np.where(pulls < _FIRST, 0.0, rank)
 
     def _receive(self, told: Told) -> None:
         arms, new = told.arms, np.bincount(told.arms, minlength=self.n_arms)
@@ -152,9 +140,8 @@ class LCB(IndexPolicy):
             if self._seen.told[k] > 1.0:
                 summary = self._log_summary if self.values == "log" else self._natural_summary
                 loss, self._spread[k] = summary(self._moments[k])
-                self._loss[k] = loss + math.log(
-                    max(self._total_costs[k] / self._seen.told[k], 1e-300)
-                )
+                cost = self._total_costs[k] / self._seen.told[k]
+                self._loss[k] = loss + math.log(max(cost, 1e-300))
 
     @staticmethod
     def _variance(n: float, squares: float, size: float) -> float:

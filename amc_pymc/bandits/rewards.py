@@ -111,9 +111,7 @@ class KnownRange(RewardScale):
             raise ValueError(
                 f"low and high are given for {self._low.size} arms, there are {seen.told.size}."
             )
-        self._low, self._high = (
-            np.broadcast_to(x, seen.told.shape) for x in (self._low, self._high)
-        )
+        self._low, self._high, _ = np.broadcast_arrays(self._low, self._high, seen.told)
         seen.low[:], seen.width[:] = self._low, self._high - self._low
 
     def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:

@@ -210,23 +210,22 @@ class UCBCV(IndexPolicy):
         self._moments = [Moments(False, q) for _ in range(k)]
         self._past = [np.empty((0, 1 + q)) for _ in range(k)]
 
-    def _indices(self, arms: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+    def _indices(self, arms: np.ndarray, pulls: np.ndarray) -> np.ndarray:
         """Return the upper bounds.
 
         inf for arms pulled fewer than q + 2 times, -inf for arms with enough pulls but too few observed
         rewards.
         """
         told = self._seen.told[arms, None]
-        pending = self._seen.pending[arms, None] + ahead
         variance, df = self._variance[arms, None], np.maximum(self._df[arms, None], 1.0)
         # pending pulls count as if they had already reduced the variance
-        n = np.maximum(told + pending, 1.0)
-        sd = np.sqrt(np.where(variance < math.inf, variance, 0.0) * told / n)
+        known = np.where(variance < math.inf, variance, 0.0)
+        sd = np.sqrt(known * told / np.maximum(pulls, 1.0))
         tail = min((self._asked + 1.0) ** -self.alpha, 1.0 - 1e-16)
         quantile = -special.stdtrit(df, tail)
         bound = np.where(told > 0.0, self._mean[arms, None], 0.0) + quantile * sd
-        bound = np.where(variance < math.inf, bound, np.where(pending > 0.0, -np.inf, np.inf))
-        return np.where(told + pending < self.n_controls + 2, np.inf, bound)
+        bound = np.where(variance < math.inf, bound, np.where(pulls > told, -np.inf, np.inf))
+        return np.where(pulls < self.n_controls + 2, np.inf, bound)
 
     def _checked_controls(self, pulls: Pulls, controls: ArrayLike | None) -> np.ndarray:
         """Return the controls (n, q) of n pulls; a single control may also be a number or (n,)."""

@@ -3,7 +3,6 @@
 from amc_pymc.results.common import (
     LARGEST_K,
     CompactTable,
-    listed,
     normal_interval,
     pareto_k,
     result_group,
@@ -24,7 +23,6 @@ __all__ = [
     "decision_error",
     "declared_dataset",
     "described",
-    "listed",
     "normal_interval",
     "pareto_k",
     "result_group",

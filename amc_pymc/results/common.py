@@ -78,13 +78,6 @@ def result_group(
     return data
 
 
-def listed(names: Iterable[Any], most: int = 8) -> str:
-    """Return the first names, quoted, and the number of the others."""
-    names = list(names)
-    shown = ", ".join(map(repr, names[:most]))
-    return shown if len(names) <= most else f"{shown} and {len(names) - most:,} more"
-
-
 def pareto_k(log_weights: np.ndarray) -> float:
     """Return the generalised Pareto shape of the largest weights; nan for fewer than 25, or if they are equal."""
     with np.errstate(over="ignore", invalid="ignore"):

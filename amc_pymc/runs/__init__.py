@@ -1,9 +1,8 @@
 """One engine for runs: a pool of workers, a journal on disk with fingerprints, and a loop of batches."""
 
 from amc_pymc.runs.fingerprints import fingerprint, name_of
-from amc_pymc.runs.jobs import JobReport, run_jobs
 from amc_pymc.runs.journal import Journal, begin_journal
-from amc_pymc.runs.pool import Ended, Pool, number_of_cores, run_loop
+from amc_pymc.runs.pool import Ended, JobReport, Pool, number_of_cores, run_jobs, run_loop
 from amc_pymc.runs.processes import TRIES, Task, WorkerDied
 
 __all__ = [

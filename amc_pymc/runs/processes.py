@@ -127,10 +127,8 @@ class Worker:
 
     def begin(self, job: Any) -> None:
         """Send a job. If the worker is dead, only :meth:`receive` reports it."""
-        try:
+        with suppress(OSError):
             self.connection.send(job)
-        except OSError:
-            pass
 
     def receive(self) -> tuple[str, Any]:
         """Receive a message: "ready", "piece" and its value, or "error" and the exception.

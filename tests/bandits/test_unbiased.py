@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from amc_pymc.bandits import UCB1, RunningRange
+from amc_pymc.bandits import POLICIES, UCB1, RunningRange, make_policy
 from amc_pymc.bandits.arms import as_arms
 from amc_pymc.bandits.combination import Combination, Fold, plan_rounds
-from amc_pymc.bandits.registry import POLICIES, make_policy
 from tests.bandits.running import run_here
 
 DRAWS = 32
