@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
@@ -117,7 +117,6 @@ class Round:
 
     Attributes
     ----------
-    number : int
     pulls : Pulls
         Decisions of the policy; each makes one or more draws.
     counts : array of int (K,)
@@ -132,7 +131,6 @@ class Round:
         Whether the round takes the weight of earlier ones once it is complete.
     """
 
-    number: int
     pulls: Pulls
     counts: np.ndarray
     last: bool
@@ -213,16 +211,13 @@ class Combination:
         pulls, counts = self._allocate(min(size, most), rng)
         planned = self._planned_cost(counts)
         self._budget_left -= planned
-        last = last or self.exhausted
-        return Round(number, pulls, counts, last, planned=planned)
+        return Round(pulls, counts, last or self.exhausted, planned=planned)
 
     def certify(self, counts: np.ndarray) -> Round:
         """Return a last round of given size that will take all the weight of earlier rounds."""
         planned = self._planned_cost(counts)
         self._budget_left -= planned
-        return Round(
-            len(self.rounds), Pulls([], [], []), counts, last=True, planned=planned, alone=True
-        )
+        return Round(Pulls([], [], []), counts, last=True, planned=planned, alone=True)
 
     def record(self, decided: Round, samples: list[Sample]) -> None:
         """Record the draws of a round: one sample per arm, which may be empty."""
@@ -233,22 +228,22 @@ class Combination:
             self._mass = 1.0
         decided.folds = self._folds(decided, samples)
         self._mass -= decided.weight
-        self.add(samples, decided.number)
+        self.add(samples)
         decided.cost = float(sum(s.costs.sum() for s in samples))
         if self.plan.unit == "cost":
             self._budget_left += decided.planned - decided.cost
         self.rounds.append(decided)
         self.running.append([self.estimate(w) for w in WEIGHTS])
 
-    def add(self, samples: list[Sample], number: int) -> None:
-        """Add draws of a round; if it is not complete, they enter all estimates but the predictable one."""
+    def add(self, samples: list[Sample]) -> None:
+        """Add draws of the next round; if it is not complete, they enter all estimates but the predictable one."""
         for k, sample in enumerate(samples):
             self.records[k].add(sample)
-            self.samples.append((k, number, sample))
+            self.samples.append((k, len(self.rounds), sample))
 
     # decisions
 
-    def _costs(self) -> np.ndarray:
+    def costs(self) -> np.ndarray:
         """Return the mean cost (K,) of a draw of each arm, or that expected; the largest other one if unknown."""
         if self.plan.unit == "draws":
             return np.ones(len(self.arms))
@@ -258,12 +253,12 @@ class Combination:
         return costs
 
     def _planned_cost(self, counts: np.ndarray) -> float:
-        return float(counts @ self._costs())
+        return float(counts @ self.costs())
 
     @property
     def exhausted(self) -> bool:
         """Whether the remaining budget is too small for another decision."""
-        return self._budget_left < self._group * float(self._costs().min())
+        return self._budget_left < self._group * float(self.costs().min())
 
     def _unsettled(self) -> np.ndarray | None:
         """Return the arms to choose among because others have equal values; None for all arms.
@@ -278,7 +273,7 @@ class Combination:
 
     def _allocate(self, size: float, rng: np.random.Generator) -> tuple[Pulls, np.ndarray]:
         """Return decisions of the policy that cost at most `size`, at least one, and draws per arm."""
-        costs, n_arms, among = self._costs() * self._group, len(self.arms), self._unsettled()
+        costs, n_arms, among = self.costs() * self._group, len(self.arms), self._unsettled()
         if self.plan.unit == "draws":
             size = max(size, 1.0)
             pulls = self.policy.ask(rng, math.ceil(size / self._group), among=among)
@@ -358,8 +353,8 @@ class Combination:
         self, decided: Round, mine: Sequence[Sample], known: list[ArmRecord], portion: float
     ) -> Fold:
         """Return a fold, a portion of its round, weighted by records that do not contain it."""
-        drawn, common = np.array([s.values.size for s in mine]), common_mean(known)
-        careful = np.array([r.careful_variance(common) for r in known])
+        drawn = np.array([s.values.size for s in mine])
+        careful = variances_of(known, ArmRecord.careful_variance)
         top = max(s.values.max(initial=-math.inf) for s in mine)
         offset = float(top) if self.scale == "log" and math.isfinite(top) else 0.0
         means = np.array([_fold_mean(s, r, offset) for s, r in zip(mine, known, strict=True)])
@@ -375,7 +370,7 @@ class Combination:
         if sum(r.n > 0 or n > 0 for r, n in zip(self.records, drawn, strict=True)) > 1:
             if not any(len(r.pulls) for r in self.rounds):
                 return 0.0
-            likely, costs = planning_variances(known), self._costs()
+            likely, costs = variances_of(known), self.costs()
             best, price = cheapest(costs, likely)
             if not math.isfinite(price):
                 return 0.0
@@ -415,16 +410,18 @@ class Combination:
         return Estimate(mean, mcse, offset)
 
     def _unit_variances(self) -> np.ndarray:
-        common = common_mean(self.records)
-        found = np.array([r.reported_variance(common) for r in self.records])
+        found = variances_of(self.records, ArmRecord.reported_variance)
         known = found[np.isfinite(found)]
         return np.where(np.isfinite(found), found, known.max() if known.size else np.nan)
 
 
-def planning_variances(records: list[ArmRecord]) -> np.ndarray:
-    """Return the cautious variances (K,) of all arms, nan if unknown."""
+def variances_of(
+    records: list[ArmRecord],
+    kind: Callable[[ArmRecord, float], float] = ArmRecord.cautious_variance,
+) -> np.ndarray:
+    """Return variances (K,) of one kind of all arms, nan if unknown; by default those used for planning."""
     common = common_mean(records)
-    return np.array([r.cautious_variance(common) for r in records])
+    return np.array([kind(r, common) for r in records])
 
 
 def cheapest(costs: np.ndarray, variances: np.ndarray) -> tuple[int, float]:
@@ -512,12 +509,11 @@ def combine_arms(
     means = np.array(
         [r.centre() * math.exp(r.offset - offset) if log else r.centre() for r in used]
     )
-    common = common_mean(used)
-    unit = np.array([r.reported_variance(common) for r in used])
+    unit = variances_of(used, ArmRecord.reported_variance)
     if weights == "uniform":
         v = n / n.sum()
     else:
-        v = _arm_weights(n, planning_variances(used))
+        v = _arm_weights(n, variances_of(used))
     mean = float(v @ means)
     known = v > 0.0
     variance = float(v[known] ** 2 @ (unit[known] / n[known]))

@@ -21,7 +21,7 @@ from amc_pymc.bandits.combination import (
     Round,
     cheapest,
     plan_rounds,
-    planning_variances,
+    variances_of,
 )
 from amc_pymc.bandits.combination_results import combination_flags, combination_tree, missed
 from amc_pymc.bandits.contract import Policy, Pulls
@@ -264,7 +264,7 @@ def combined(
         pilot, first = None, list[Sample]()
         n_untimed = 1  # the predictable estimate needs two rounds
         if budget.unit == "cost" and any(a.cost is None for a in arms):
-            pilot = Round(0, Pulls([], [], []), np.ones(len(arms), np.int64), last=False)
+            pilot = Round(Pulls([], [], []), np.ones(len(arms), np.int64), last=False)
             drawn: list[list[Sample]] = [[] for _ in arms]
             draws_of(pilot, drawn)
             first = [s for (s,) in drawn]
@@ -400,11 +400,8 @@ def _plan(
 ) -> Plan:
     """Plan a pilot round that has been drawn, if any, a first one with some draws of each arm, and later ones."""
     each = _FIRST_DRAWS if group == 1 else 2 * group
-    if budget.unit == "draws":
-        costs, before = np.ones(len(arms)), []
-    else:
-        costs = np.array([a.cost or math.nan for a in arms])
-        before = [sum(float(s.costs.sum()) for s in pilot)] if pilot else []
+    costs = np.array([1.0 if budget.unit == "draws" else a.cost or math.nan for a in arms])
+    before = [sum(float(s.costs.sum()) for s in pilot)] if pilot else []
     total, first = budget.total - sum(before), float(each * costs.sum())
     if math.isfinite(total):
         first = min(first, max(float(costs.sum()) * group, _FIRST_SHARE * total), total)
@@ -477,7 +474,7 @@ def _draw_round(run: Combination, draws_of: _Draws, decided: Round) -> None:
     try:
         draws_of(decided, found)
     except (ArmError, KeyboardInterrupt):
-        run.add([join_samples(s) for s in found], decided.number)
+        run.add([join_samples(s) for s in found])
         raise
     with held_back() as pressed:
         run.record(decided, [join_samples(s) for s in found])
@@ -488,8 +485,7 @@ def _draw_round(run: Combination, draws_of: _Draws, decided: Round) -> None:
 def _certifying_counts(run: Combination, budget: Budget, most: float) -> np.ndarray | None:
     """Return the draws of the round that reaches the target error; None while that is too uncertain."""
     assert budget.target is not None
-    variances = planning_variances(run.records)
-    costs = np.array([r.cost if budget.unit == "cost" else 1.0 for r in run.records])
+    variances, costs = variances_of(run.records), run.costs()
     best, price = cheapest(costs, variances)
     if not math.isfinite(price):
         return None

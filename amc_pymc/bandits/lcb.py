@@ -23,16 +23,6 @@ _GROWTH, _WELL_KNOWN = 4.0, 30
 _ROUNDING = 2.0**-52
 
 
-class _Values(RewardScale):
-    """Reward scale that keeps values unchanged."""
-
-    def __init__(self, log: bool):
-        self._log = log
-
-    def usable(self, rewards: np.ndarray) -> np.ndarray:
-        return rewards < math.inf if self._log else np.isfinite(rewards)
-
-
 class LCB(IndexPolicy):
     r"""Policy for estimators by the lower confidence bound of log cost plus log variance.
 
@@ -91,13 +81,14 @@ class LCB(IndexPolicy):
         if values not in ("log", "natural"):
             raise ValueError(f'values must be "log" or "natural", got {values!r}.')
         self.values = values
-        super().__init__(n_arms, rewards=_Values(values == "log"))
-        self._moments = [Moments(values == "log") for _ in range(self.n_arms)]
+        super().__init__(n_arms, rewards=RewardScale())
+        self.rewards.log = values == "log"
+        self._moments = [Moments(self.rewards.log) for _ in range(self.n_arms)]
         self._total_costs = np.zeros(self.n_arms)
         self._loss, self._spread = np.zeros(self.n_arms), np.zeros(self.n_arms)
 
     def _summaries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        log = self.values == "log"
+        log = self.rewards.log
         found = [m.logs if log else (m.n, m.mean[0], m.comoment[0, 0]) for m in self._moments]
         n, mean, squares = np.array(found).T
         return n, mean, squares

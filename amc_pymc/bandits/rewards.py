@@ -57,14 +57,17 @@ class Statistics:
 
 
 class RewardScale:
-    """Mapping of rewards to [0, 1]; rewards of this base class are finite, and in that range at first."""
+    """Mapping of rewards to [0, 1]; rewards of this base class are in that range at first."""
+
+    #: Whether rewards are logarithms, which may be minus infinity.
+    log: bool = False
 
     def begin(self, seen: Statistics) -> None:
         """Enter the initial ranges into the statistics of a policy, where they are [0, 1]."""
 
     def usable(self, rewards: np.ndarray) -> np.ndarray:
-        """Whether each reward is valid."""
-        return np.isfinite(rewards)
+        """Whether each reward is valid: finite, or on a log scale less than infinity."""
+        return rewards < math.inf if self.log else np.isfinite(rewards)
 
     def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
         """Return the rewards as the policy records them, and update ranges if they change."""
@@ -165,16 +168,14 @@ class LogLoss(RewardScale):
     >>> policy = ThompsonSampling(3, rewards=LogLoss())
     """
 
+    log = True
+
     def __init__(self) -> None:
         self._largest = -math.inf
 
     def begin(self, seen: Statistics) -> None:
         """Enter the range [-1, 0]."""
         seen.low[:], seen.width[:] = -1.0, 1.0
-
-    def usable(self, rewards: np.ndarray) -> np.ndarray:
-        """Whether each log-loss is less than infinity; it is minus infinity for a loss of zero."""
-        return rewards < math.inf
 
     def convert(self, seen: Statistics, arms: np.ndarray, rewards: np.ndarray) -> np.ndarray:
         """Return minus the losses, relative to the largest."""

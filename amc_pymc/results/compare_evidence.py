@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from collections.abc import Mapping
+from contextlib import suppress
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -179,15 +180,16 @@ class _Flags:
     """Texts and names of the flags of a row: those that a result stores, and what the comparison adds."""
 
     def __init__(self, attrs: Mapping[Any, Any]) -> None:
-        self.texts = _parts(attrs.get("flags", ""))
-        self.names = _parts(attrs.get("flag_names", ""))
+        self.texts = flag_parts(attrs.get("flags", ""))
+        self.names = flag_parts(attrs.get("flag_names", ""))
 
     def add(self, found: Flag) -> None:
         self.texts.append(found.happened)
         self.names.append(found.name)
 
 
-def _parts(text: object) -> list[str]:
+def flag_parts(text: object) -> list[str]:
+    """Return the parts of an attribute or a cell that stores flags."""
     return [part for part in map(str.strip, str(text).split(";")) if part]
 
 
@@ -233,20 +235,16 @@ def _read(name: str, result: Any) -> _Evidence:
 
 
 def _of_pair(name: str, result: object) -> tuple[float, float]:
-    wrong = TypeError(
+    if isinstance(result, Real) and not isinstance(result, bool):
+        result = (result, 0.0)
+    if isinstance(result, tuple | list) and len(result) == 2:
+        with suppress(TypeError, ValueError):
+            return float(result[0]), float(result[1])
+    raise TypeError(
         f"Model {name!r} must be a result of amc_pymc.sample_ais, amc_pymc.estimate_evidence or "
         "pymc.sample_smc, a tuple (log_evidence, mcse) of numbers, or an exact log evidence, got "
         f"{result!r}."[:400]
     )
-    if isinstance(result, Real) and not isinstance(result, bool):
-        result = (result, 0.0)
-    if not isinstance(result, tuple | list) or len(result) != 2:
-        raise wrong
-    try:
-        log_evidence, mcse = (float(value) for value in result)
-    except (TypeError, ValueError):
-        raise wrong from None
-    return log_evidence, mcse
 
 
 def _of_group(name: str, dt: xr.DataTree) -> tuple[float, float, tuple[float, float] | None]:

@@ -84,7 +84,9 @@ def plot_abc(dt: xr.DataTree, **figure_kwargs: Any) -> Figure:
     )
     colours = dict(zip((_OWN, _FINAL, _REJECTION), (*COLOURS[:2], "black"), strict=True))
     figure, axes = panels(4, (10.0, 7.2), figure_kwargs, columns=2)
-    for k, (one, quantities) in enumerate(zip(axes, lines, strict=True)):
+    parts = zip(axes, lines, _texts(found), strict=True)
+    for k, (one, quantities, (title, label)) in enumerate(parts):
+        one.set(title=title, xlabel=ABC["simulations"].unit, ylabel=label)
         for name, values in quantities.items():
             y = np.asarray(values, float)
             y = np.where(np.isfinite(y) & ((y > 0.0) | (k == 3)), y, np.nan)
@@ -96,8 +98,6 @@ def plot_abc(dt: xr.DataTree, **figure_kwargs: Any) -> Figure:
         if k < 3:
             log_axis(one, "x", spent)
             log_axis(one, "y", np.concatenate([np.asarray(v, float) for v in quantities.values()]))
-    for one, (title, label) in zip(axes, _texts(found), strict=True):
-        one.set(title=title, xlabel=ABC["simulations"].unit, ylabel=label)
     axes[3].xaxis.set_major_formatter("{x:,.0f}")
     handles = axes[1].get_legend_handles_labels()
     figure.legend(*handles, loc="outside lower center", ncols=3)

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 
 from amc_pymc.results.common import normal_interval, result_group, with_error
-from amc_pymc.results.compare_evidence import compare_evidence
+from amc_pymc.results.compare_evidence import compare_evidence, flag_parts
 from amc_pymc.results.plots.painting import COLOURS, GREY, draw_rows, panels
 from amc_pymc.results.tables import SPACE
 
@@ -88,7 +88,7 @@ def plot_evidence(
     z, error, lower, upper, prob, prob_error = (table[c].to_numpy(float) for c in _NEEDED)
     best, several = float(z.max()), len(table) > 1
     flags = table["flags"] if "flags" in table else [""] * len(table)
-    flagged = [any(map(_is_warning, text.split(";"))) for text in flags]
+    flagged = [any(not p.startswith(_NO_WARNING) for p in flag_parts(text)) for text in flags]
     names = [f"{k} (!)" if bad else str(k) for k, bad in zip(table.index, flagged, strict=True)]
     size = 5.2 + 0.08 * max(map(len, names)) + 4.0 * several, 1.3 + 0.38 * max(len(names), 2)
     ratios = [1.4, 1.0][: 1 + several]
@@ -131,10 +131,6 @@ def _table(dt: Any) -> pd.DataFrame:
             "amc_pymc.compare_evidence."
         )
     return dt
-
-
-def _is_warning(text: str) -> bool:
-    return bool(text.strip()) and not text.strip().startswith(_NO_WARNING)
 
 
 def _number(z: float, error: float) -> str:
