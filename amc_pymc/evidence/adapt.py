@@ -6,7 +6,7 @@ import math
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from amc_pymc.evidence.modes import (
     searched,
     spread,
 )
-from amc_pymc.evidence.paths import PriorPath
+from amc_pymc.evidence.paths import PriorPath, importance_log_weights
 from amc_pymc.evidence.symmetry import Images
 from amc_pymc.logweights import effective_share, log_mean_exp
 from amc_pymc.mixtures import (
@@ -45,14 +45,13 @@ type Draws = Callable[[int, np.random.Generator], np.ndarray]
 _DOFS = (3.0, 5.0, 10.0, 20.0, 40.0)
 #: Effective sample size, as a multiple of D + 1, below which weights are tempered.
 _LEAST = 2.0
-#: Strength of the shrinkage towards the last mixture.
-_RIDGE = 3.0
 #: Share of the draws of a round that is spread evenly over the components.
 _EVEN = 0.3
 #: Largest loss of mean log density, in nats, at which removing a component is tried.
 _MOST = 0.5
-#: Maximum number of iterations of one fit, and the gain in nats below which they stop.
-_FIT, _GAIN = 30, 5e-3
+#: Maximum number of iterations of one fit, the gain in nats below which they stop, and the strength of the shrinkage
+#: towards the last mixture.
+_FIT: dict[str, Any] = {"n_iter": 30, "tolerance": 5e-3, "ridge": 3.0}
 #: Smallest reduction of the variance that is progress.
 _PROGRESS = 0.1
 #: Number of rounds without progress after which adaptation ends.
@@ -137,9 +136,8 @@ class Record:
         for k in range(rounds):
             rows = slice(None) if k == rounds - 1 else new
             log_tested[k, rows] = self.log_defensive(self.tested[k], rows)
-            if self.sources[k] is self.tested[k]:
-                log_sources[k, rows] = log_tested[k, rows]
-            else:
+            log_sources[k, rows] = log_tested[k, rows]
+            if self.sources[k] is not self.tested[k]:
                 log_sources[k, rows] = self.log_defensive(self.sources[k], rows)
         self.log_tested, self.log_sources = log_tested, log_sources
         self.own.append(
@@ -259,20 +257,16 @@ def adapt_mixture(
         log_weights = record.log_target - log_drawn
         variances = record.relative_variances(log_weights)
         best = float(variances.min())
-        if best > _WILD or variances[-1] < (1.0 - _PROGRESS) * variances[:-1].min(initial=math.inf):
-            waited = 0
-        else:
-            waited += 1
+        least = (1.0 - _PROGRESS) * variances[:-1].min(initial=math.inf)
+        waited = 0 if best > _WILD or variances[-1] < least else waited + 1
         if number == rounds - 1 or waited == _PATIENCE or best <= enough:
             break
         if best < math.inf:
             mixture = _refitted(record, log_drawn, mixture, max_components, rng, images)
-    at, n = int(variances.argmin()), len(log_weights)
-    choice, folded = record.tested[at], None if images is None else tested[at]
-    if best == math.inf:
-        return AdaptedMixture(choice, math.inf, 0.0, -math.inf, variances, folded)
-    log_mean = float(logsumexp(log_weights)) - math.log(n)
-    return AdaptedMixture(choice, best, _ess(log_weights), log_mean, variances, folded)
+    at, ess = int(variances.argmin()), _ess(log_weights)
+    log_mean = float(logsumexp(log_weights)) - math.log(len(log_weights))
+    folded = None if images is None else tested[at]
+    return AdaptedMixture(record.tested[at], best, ess, log_mean, variances, folded)
 
 
 def _evened(mixture: StudentTMixture) -> StudentTMixture:
@@ -303,10 +297,11 @@ def _refitted(
     least = min(_LEAST * (x.shape[1] + 1.0), 0.25 * np.count_nonzero(log_weights > -math.inf))
     lw, gamma = temper_weights(log_weights, record.log_sources[-1] - log_drawn, least)
     if gamma < 1.0:
-        return _fitted(x, lw, mixture, None)
+        return fit_student_t_mixture(x, lw, start=mixture, **_FIT)
     spread = (lambda q: q) if images is None else images.spread
     w = np.exp(lw - logsumexp(lw))
-    new = _thinned(_fitted(x, lw, mixture, _DOFS), x, lw, w)
+    fitted = fit_student_t_mixture(x, lw, start=mixture, dof=_DOFS, **_FIT)
+    new = _thinned(fitted, x, lw, w)
     # The number of components whose covariances can be estimated from this effective sample size.
     d = x.shape[1]
     most = min(max_components, int(_ess(lw) / (0.5 * (d + 1) * (d + 2))))
@@ -315,21 +310,11 @@ def _refitted(
             lw > -math.inf, record.log_target - record.log_defensive(spread(new)), 0.0
         )
         added = np.exp(gap - gap.max())
-        other = split_component(
-            new, x, lw, added, rng, dof=_DOFS, n_iter=_FIT, tolerance=_GAIN, ridge=_RIDGE
-        )
+        other = split_component(new, x, lw, added, rng, dof=_DOFS, **_FIT)
         if information_criterion(other, x, w) <= information_criterion(new, x, w):
             break
         new = other
     return new
-
-
-def _fitted(
-    x: np.ndarray, lw: np.ndarray, start: StudentTMixture, dofs: tuple[float, ...] | None
-) -> StudentTMixture:
-    return fit_student_t_mixture(
-        x, lw, start=start, dof=dofs, n_iter=_FIT, tolerance=_GAIN, ridge=_RIDGE
-    )
 
 
 def _thinned(
@@ -342,7 +327,7 @@ def _thinned(
         if loss > _MOST:
             break
         if information_criterion(fewer, x, w) <= score:
-            fewer = _fitted(x, lw, fewer, _DOFS)
+            fewer = fit_student_t_mixture(x, lw, start=fewer, dof=_DOFS, **_FIT)
         if information_criterion(fewer, x, w) <= score:
             break
         mixture = fewer
@@ -423,19 +408,15 @@ def effective_beside(
         return 0.0
     x = path.draw_prior(DEFAULTS.checked, rng)
     log_w = _beside(adapted, x, path.values(x))
-    log_w = log_w[log_w > -np.inf]
-    return effective_share(log_w) * log_w.size if log_w.size else 0.0
+    return _ess(log_w[log_w > -np.inf])
 
 
 def _beside(adapted: AdaptedMixture, x: np.ndarray, terms: np.ndarray) -> np.ndarray:
     """Return log-weights (P,) of prior draws at which the prior dominates the proposal, elsewhere -inf."""
-    log_q, log_f = adapted.mixture.log_density(x), terms.sum(axis=0)
+    log_q = adapted.mixture.log_density(x)
     log_odds = math.log(DEFENSIVE_SHARE / (1.0 - DEFENSIVE_SHARE))
-    alone = (terms[0] + log_odds > log_q) & (log_f > -np.inf)
-    log_w = np.full(len(x), -np.inf)
-    log_g = log_mixture_density(log_q[alone], terms[0, alone], DEFENSIVE_SHARE)
-    log_w[alone] = log_f[alone] - log_g
-    return log_w
+    log_w = importance_log_weights(log_q, terms, DEFENSIVE_SHARE)
+    return np.where(terms[0] + log_odds > log_q, log_w, -np.inf)
 
 
 def second_look(
@@ -542,12 +523,7 @@ def log_weights(
 ) -> np.ndarray:
     """Return log-weights less the log evidence, for the mixture with a share of the prior as the proposal."""
     log_q = adapted.mixture.log_density(x)
-    log_f = terms.sum(axis=0)
-    possible = log_f > -np.inf
-    log_w = np.full(len(x), -np.inf)
-    log_g = log_mixture_density(log_q, terms[0], share)
-    log_w[possible] = log_f[possible] - log_g[possible] - adapted.log_mean
-    return log_w
+    return importance_log_weights(log_q, terms, share, adapted.log_mean)
 
 
 def _unknown(known: StudentTMixture, x: np.ndarray, curvatures: np.ndarray) -> np.ndarray:
@@ -583,20 +559,17 @@ def less_than_climb(log_z: float, error: float, ladder: Ladder) -> float:
 
 
 def prior_error(ladder: Ladder) -> float:
-    """Return a rough standard error of the log evidence from a pilot run that starts at the prior."""
-    steps, particles = len(ladder.betas) - 1, len(ladder.particles.x)
-    return math.hypot(_CORRELATED * math.sqrt(PER_STEP * steps / particles), share_error(ladder))
+    """Return a rough standard error of the log evidence from a pilot run that starts at the prior.
 
-
-def share_error(ladder: Ladder) -> float:
-    """Return the standard error of the logarithm of the share of prior draws with a positive likelihood.
-
-    It is infinite if nearly all particles descend from one draw: this one may have come near a narrow peak by chance, and
-    the pilot run then exceeds the evidence by far.
+    It includes that of the share of prior draws with a positive likelihood. It is infinite if nearly all particles
+    descend from one draw: this one may have come near a narrow peak by chance, and the pilot run then exceeds the
+    evidence by far.
     """
     if ladder.lineages < _FEWEST:
         return math.inf
-    return math.sqrt((1.0 / ladder.possible - 1.0) / ladder.drawn) if ladder.drawn else 0.0
+    steps, particles = len(ladder.betas) - 1, len(ladder.particles.x)
+    share = (1.0 / ladder.possible - 1.0) / ladder.drawn if ladder.drawn else 0.0
+    return math.hypot(_CORRELATED * math.sqrt(PER_STEP * steps / particles), math.sqrt(share))
 
 
 def error_of(adapted: AdaptedMixture) -> float:

@@ -198,7 +198,6 @@ def cool(
     rng: np.random.Generator,
     *,
     coldest: float = 64.0,
-    n_moves: int = 2,
 ) -> np.ndarray:
     """Continue beyond the end of a path, to inverse temperatures above one, to find narrow peaks.
 
@@ -214,8 +213,6 @@ def cool(
     rng : numpy.random.Generator
     coldest : float, default 64
         Largest inverse temperature.
-    n_moves : int, default 2
-        Moves at each temperature after tuning.
 
     Returns
     -------
@@ -234,7 +231,7 @@ def cool(
             kernel, path, particles, beta, rng, scale=scale, size=size, n_moves=2
         )
         size = tuning.size
-        particles = _moved(kernel, path, particles, beta, tuning, rng, n_moves)
+        particles = _moved(kernel, path, particles, beta, tuning, rng, 2)
     return particles.x
 
 
@@ -417,27 +414,6 @@ def _log_sums(log_weights: np.ndarray) -> tuple[float, float]:
 _THRESHOLD = 0.5
 
 
-class Resampled(NamedTuple):
-    """Run of sequential Monte Carlo with P particles.
-
-    Attributes
-    ----------
-    log_z : float
-        Natural logarithm of an unbiased estimate of the normalising constant.
-    x : array (P, D)
-        Last points.
-    log_weights : array (P,)
-        Natural logarithms of their weights.
-    cost : int
-        Number of evaluations, where a gradient counts as two.
-    """
-
-    log_z: float
-    x: np.ndarray
-    log_weights: np.ndarray
-    cost: int
-
-
 def sequential(
     path: Path,
     x: np.ndarray,
@@ -447,7 +423,7 @@ def sequential(
     rng: np.random.Generator,
     *,
     n_moves: int = 1,
-) -> Resampled:
+) -> tuple[float, int]:
     r"""Move particles along a path and resample them when their weights become uneven.
 
     The estimate :math:`\prod_r \bar w_r` over the stages between resampling is unbiased for Z if schedule and
@@ -463,7 +439,10 @@ def sequential(
 
     Returns
     -------
-    Resampled
+    log_z : float
+        Natural logarithm of an unbiased estimate of the normalising constant.
+    cost : int
+        Number of evaluations, where a gradient counts as two.
     """
     path = Counted(path)
     particles = start(path, x, with_gradient=kernel.needs_gradient)
@@ -480,7 +459,7 @@ def sequential(
             particles = taken(particles, resample(log_w, len(x), rng))
             log_w = np.zeros(len(x))
         particles = _moved(kernel, path, particles, betas[t], ladder.at(betas[t]), rng, n_moves)
-    return Resampled(log_z + float(log_mean_exp(log_w)), particles.x, log_w, path.cost)
+    return log_z + float(log_mean_exp(log_w)), path.cost
 
 
 def power_schedule(n_steps: int, power: float = 4.0) -> np.ndarray:

@@ -20,10 +20,10 @@ from scipy.stats import qmc
 from amc_pymc.arguments import positive_int
 from amc_pymc.evidence.annealing import Ladder, barrier_schedule, climb, sequential
 from amc_pymc.evidence.mcmc import HMC, DiscreteMetropolis, Kernel, Mixed, Path
-from amc_pymc.evidence.paths import PriorPath, Reference, ReferencePath
+from amc_pymc.evidence.paths import PriorPath, Reference, ReferencePath, importance_log_weights
 from amc_pymc.evidence.pilot import WILD, Pilot
 from amc_pymc.logweights import log_mean_exp
-from amc_pymc.mixtures import DEFENSIVE_SHARE, StudentTMixture, log_mixture_density
+from amc_pymc.mixtures import DEFENSIVE_SHARE, StudentTMixture
 
 #: Cost of a gradient in evaluations.
 GRADIENT_COST = 2.0
@@ -81,11 +81,7 @@ class ImportanceArm:
     def log_weights(self, x: np.ndarray) -> np.ndarray:
         """Return the log-weights (P,) of points, a share of which is from the prior."""
         terms = self.path.values(x)
-        log_g = log_mixture_density(self.reference.log_density(x), terms[0], self.share)
-        joint = terms.sum(axis=0)
-        possible = joint > -np.inf
-        joint[possible] -= log_g[possible]
-        return joint
+        return importance_log_weights(self.reference.log_density(x), terms, self.share)
 
 
 class QuasiArm(ImportanceArm):
@@ -145,10 +141,9 @@ class SequentialArm:
         values, costs = np.empty(n), np.empty(n)
         for i in range(n):
             x = draw_base(self.base, self.n_particles, rng)
-            run = sequential(
+            values[i], costs[i] = sequential(
                 self.path, x, self.betas, self.kernel, self.ladder, rng, n_moves=self.n_moves
             )
-            values[i], costs[i] = run.log_z, run.cost
         return values, costs
 
 
@@ -328,13 +323,10 @@ def _screen(
     out: Portfolio, prices: dict[str, tuple[float, float]], target: float | None, budget: float
 ) -> None:
     """Remove arms with a hopeless expected cost."""
-    precision = 0.0 if target is None else target**-2
-    needs = {
-        name: max(price * precision, (3.0 if name in _FITTED else _LEAST_DRAWS) * cost)
-        for name, (price, cost) in prices.items()
-    }
-    if target is None:
-        needs = {name: price for name, (price, _) in prices.items()}
+    needs = {}
+    for name, (price, cost) in prices.items():
+        least = (3.0 if name in _FITTED else _LEAST_DRAWS) * cost
+        needs[name] = price if target is None else max(price * target**-2, least)
     best = min(needs, key=lambda name: needs[name])
     for name, (_, cost) in prices.items():
         if name == best:

@@ -521,24 +521,26 @@ def _thinned(draws: np.ndarray, n: int) -> np.ndarray:
     return draws[:, np.linspace(0, length - 1, kept).round().astype(int)]
 
 
-def _price(halves: tuple[Half, Half], steps: int) -> float:
-    """Return the approximate cost of a stage, assuming three gradients per move."""
-    n = sum(2 * _thinned(h.x, _ANNEALED)[:, :, 0].size for h in halves)
-    return 6.0 * n * steps
+def _annealed_works(halves: tuple[Half, Half]) -> int:
+    """Return the number of works of a stage with moves."""
+    return sum(2 * _thinned(h.x, _ANNEALED)[:, :, 0].size for h in halves)
 
 
 def _affordable(
     steps: int, done: int, halves: tuple[Half, Half], budget: Callable[[float], bool]
 ) -> int:
-    """Return the largest affordable number of steps above `done` and at most `steps`; 0 if none is."""
-    less = [s for s in STEPS if done < s <= steps]
-    return next((s for s in reversed(less) if budget(_price(halves, s))), 0)
+    """Return the largest affordable number of steps above `done` and at most `steps`; 0 if none is.
+
+    A move is assumed to cost three gradients.
+    """
+    price, less = 6.0 * _annealed_works(halves), [s for s in STEPS if done < s <= steps]
+    return next((s for s in reversed(less) if budget(price * s)), 0)
 
 
 def _next(stage: Stage, target: float | None, halves: tuple[Half, Half]) -> int:
     """Return the number of steps of the next stage, predicted from the last error if that is reliable."""
     if target is None or not stage.believed:
         return max(_GROWTH * stage.steps, 2 * _GROWTH)
-    works = sum(2 * _thinned(h.x, _ANNEALED)[:, :, 0].size for h in halves)
-    wanted = _SPARE * stage.steps * (stage.mcse / target) ** 2 * stage.draws / works
+    wanted = _SPARE * stage.steps * (stage.mcse / target) ** 2 * stage.draws
+    wanted /= _annealed_works(halves)
     return next((s for s in STEPS if s > stage.steps and s >= wanted), STEPS[-1])

@@ -74,14 +74,11 @@ class Chains(NamedTuple):
         Largest split R-hat of the coordinates and the log density.
     gradients : int
         Number of gradient evaluations.
-    leapfrog : int
-        Number of leapfrog steps in a trajectory.
     """
 
     draws: np.ndarray
     r_hat: float
     gradients: int
-    leapfrog: int
 
 
 def run_chains(
@@ -124,8 +121,7 @@ def run_chains(
     for number in range(settings.rounds[1]):
         before = path.cost
         report(f"round {number + 1} of warm-up")
-        scale = scale_of(seen, dense=path.n_dim <= settings.dense)
-        kernel, tuning, particles = _tuned(path, particles, scale, kernel, size, settings, rng)
+        kernel, tuning, particles = _tuned(path, particles, seen, kernel, size, settings, rng)
         size = tuning.size
         moved, heights, particles = _moved(path, particles, kernel, tuning, settings.warm_up, rng)
         seen = moved[:, settings.warm_up // 3 :].reshape(-1, path.n_dim)
@@ -137,8 +133,7 @@ def run_chains(
         ahead = 2.0 * first * settings.chains * (kernel.n_leapfrog + 1)
         if not budget(path.cost - before + ahead):
             break
-    scale = scale_of(seen, dense=path.n_dim <= settings.dense)
-    kernel, tuning, particles = _tuned(path, particles, scale, kernel, size, settings, rng)
+    kernel, tuning, particles = _tuned(path, particles, seen, kernel, size, settings, rng)
     price = 2.0 * settings.chains * (kernel.n_leapfrog + 2)  # of a draw of each chain, and a bridge
     n = next((k for k in (first, first // 2, first // 4) if budget(k * price)), first // 8)
     report(f"{n:,} draws")
@@ -151,7 +146,7 @@ def run_chains(
         longest = settings.draws[1] * (_LONGER if r_hat <= _R_HAT else 1)
         hopeless = 2 * n > longest or wanted > _MARGIN * longest
         if r_hat <= settings.r_hat or hopeless or not budget(n * price):
-            return Chains(draws, r_hat, int(path.spent[1]), kernel.n_leapfrog)
+            return Chains(draws, r_hat, int(path.spent[1]))
         report(f"{2 * n:,} draws")
         more, above, particles = _moved(path, particles, kernel, tuning, n, rng)
         draws = np.concatenate([draws, more], axis=1)
@@ -182,13 +177,14 @@ def split_r_hat(draws: np.ndarray) -> float:
 def _tuned(
     path: Path,
     particles: Particles,
-    scale: np.ndarray,
+    seen: np.ndarray,
     kernel: HMC,
     size: float | None,
     settings: ChainSettings,
     rng: np.random.Generator,
 ) -> tuple[HMC, Tuning, Particles]:
-    """Tune the trajectory length and step size of HMC; also return the particles."""
+    """Tune the trajectory length and step size of HMC on the scale of some draws; also return the particles."""
+    scale = scale_of(seen, dense=path.n_dim <= settings.dense)
     for _ in range(3):
         tuning, particles = tune(
             kernel, path, particles, 1.0, rng, scale=scale, size=size, n_moves=4
@@ -247,11 +243,6 @@ class BridgedChains(NamedTuple):
         return math.hypot(self.stages[-1].mcse, max(self.chains.r_hat - 1.0, 0.0))
 
     @property
-    def cost(self) -> float:
-        """Evaluations; a gradient counts as two."""
-        return 2.0 * self.chains.gradients + sum(float(s.cost) for s in self.stages)
-
-    @property
     def mixed(self) -> bool:
         """Whether the chains agree."""
         return self.chains.r_hat <= _R_HAT
@@ -276,7 +267,6 @@ def bridge_chains(
     *,
     target: float | None,
     budget: Callable[[float], bool],
-    settings: ChainSettings | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> BridgedChains:
     """Run chains from the particles of a pilot run, and bridge their draws with a Gaussian.
@@ -293,7 +283,6 @@ def bridge_chains(
         Standard error of log Z at which to stop.
     budget : callable
         Function that returns whether the cost of a further part of the chains, or an annealing stage, is affordable.
-    settings : ChainSettings, optional
     report : callable, optional
         Function called with a text before each part.
 
@@ -301,7 +290,7 @@ def bridge_chains(
     -------
     BridgedChains
     """
-    settings = settings or ChainSettings()
+    settings = ChainSettings()
     if target is not None:
         settings = replace(settings, r_hat=min(settings.r_hat, 1.0 + _OF_TARGET[0] * target))
         target = _OF_TARGET[1] * target

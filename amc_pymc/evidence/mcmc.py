@@ -397,24 +397,22 @@ def scale_of(x: ArrayLike, *, dense: bool) -> np.ndarray:
 
 
 def _shrunk_correlation(z: np.ndarray) -> np.ndarray:
-    """Return the correlation matrix of standardised points (P, D), shrunk to the identity."""
-    correlation = z.T @ z / max(len(z) - 1, 1)
+    """Return the correlation matrix of standardised points (P, D), shrunk to the identity.
+
+    The shrinkage is the sum of the variances of the correlations over the sum of their squares.
+    """
+    n, shrinkage = len(z), 1.0
+    correlation = z.T @ z / max(n - 1, 1)
     np.fill_diagonal(correlation, 0.0)
-    correlation *= 1.0 - max(_best_shrinkage(z, correlation), _MIN_SHRINK)
+    squares = float(np.sum(correlation**2))
+    if n > 2 and squares != 0.0:
+        products = (z**2).T @ z**2 - n * (correlation * (n - 1) / n) ** 2
+        np.fill_diagonal(products, 0.0)
+        variance = n / (n - 1.0) ** 3 * float(np.sum(products))
+        shrinkage = min(max(variance / squares, _MIN_SHRINK), 1.0)
+    correlation *= 1.0 - shrinkage
     np.fill_diagonal(correlation, 1.0)
     return correlation
-
-
-def _best_shrinkage(z: np.ndarray, correlation: np.ndarray) -> float:
-    """Return the summed variances of the correlations (zero diagonal) over their summed squares."""
-    n = len(z)
-    squares = float(np.sum(correlation**2))
-    if n < 3 or squares == 0.0:
-        return 1.0
-    products = (z**2).T @ z**2 - n * (correlation * (n - 1) / n) ** 2
-    np.fill_diagonal(products, 0.0)
-    variance = n / (n - 1.0) ** 3 * float(np.sum(products))
-    return min(max(variance / squares, 0.0), 1.0)
 
 
 @dataclass(frozen=True)
@@ -857,20 +855,13 @@ class Mixed:
     ) -> tuple[Particles, np.ndarray]:
         """Move all particles once."""
         between, _ = self.discrete.step(path, particles, beta, tuning, rng)
-        if self.needs_gradient:
-            between = _with_gradients(path, between, particles)
+        if self.needs_gradient and particles.gradients is not None:
+            gradients = particles.gradients.copy()
+            changed = np.flatnonzero((between.x != particles.x).any(axis=1))
+            if changed.size:
+                _, gradients[:, changed] = path.gradients(between.x[changed])
+            between = between._replace(gradients=gradients)
         return self.continuous.step(path, between, beta, tuning, rng)
-
-
-def _with_gradients(path: Path, moved: Particles, old: Particles) -> Particles:
-    """Evaluate the gradients of particles that have moved."""
-    if old.gradients is None:
-        raise ValueError("particles have no gradients; start them with with_gradient=True")
-    changed = np.flatnonzero((moved.x != old.x).any(axis=1))
-    gradients = old.gradients.copy()
-    if changed.size:
-        _, gradients[:, changed] = path.gradients(moved.x[changed])
-    return moved._replace(gradients=gradients)
 
 
 #: Kernels for continuous coordinates by name.

@@ -12,8 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -89,18 +88,17 @@ def compiled_particles(
     local = () if effects is None else (effects.asked, *effects.factor.variables)
     key = (id(model), tuple(map(id, itertools.chain.from_iterable(variables))), local)
     with _COMPILING:
-        kept = _COMPILED.pop(key, None)
-        data = data_stamps(model)
-        if kept is None or kept.data != data:
+        kept, data = _COMPILED.pop(key, None), data_stamps(model)
+        if kept is None or kept[2] != data:
             densities = _extracted(model, effects)
             x = densities.draw_prior(1, spawn_generators(0, 1)[0])
             densities.values(x)
             densities.gradients(x)
-            kept = _Compiled(model, densities, data)
+            kept = model, densities, data
         _COMPILED[key] = kept
         while len(_COMPILED) > _MOST_COMPILED:
             _COMPILED.popitem(last=False)
-    return kept.densities, time.process_time() - begin
+    return kept[1], time.process_time() - begin
 
 
 def _extracted(model: Model, effects: LocalEffects | None) -> ParticleDensities:
@@ -119,15 +117,8 @@ def _extracted(model: Model, effects: LocalEffects | None) -> ParticleDensities:
         return extract_particles(model)
 
 
-class _Compiled(NamedTuple):
-    """Cached densities with their model, which keeps the ids of its variables from being reused."""
-
-    model: Any
-    densities: ParticleDensities
-    data: dict[Any, bytes]
-
-
-_COMPILED: OrderedDict[tuple[Any, ...], _Compiled] = OrderedDict()
+#: Densities and the data they were compiled with. The model keeps the ids of its variables from being reused.
+_COMPILED = OrderedDict[tuple[Any, ...], tuple["Model", ParticleDensities, dict[Any, bytes]]]()
 _MOST_COMPILED = 4
 _COMPILING = threading.Lock()
 
@@ -205,16 +196,16 @@ def particle_kernel(model: Model, densities: ParticleDensities, kernel: str | Ke
     continuous = make_kernel(kernel)
     if not densities.discrete.any():
         return continuous
-    coordinates: list[int] = []
-    states: list[Any] = []
+    coordinates, states, layout = list[int](), list[Any](), densities.layout
     for variable in model.value_vars:
-        if variable.name not in densities.layout.names:
+        if variable.name not in layout.names or layout.is_continuous(variable.name):
             continue
-        place = densities.layout.slices[variable.name]
-        if densities.layout.is_continuous(variable.name):
-            continue
+        place = layout.slices[variable.name]
         coordinates += range(place.start, place.stop)
-        states += _states(model, variable, place.stop - place.start)
+        try:
+            states += element_states(model, variable)
+        except ValueError:  # infinitely many, or too many to be drawn uniformly
+            states += [None] * (place.stop - place.start)
     discrete = DiscreteMetropolis(tuple(coordinates), tuple(states))
     rest = tuple(np.flatnonzero(~densities.discrete).tolist())
     if not rest:
@@ -224,13 +215,6 @@ def particle_kernel(model: Model, densities: ParticleDensities, kernel: str | Ke
             f"kernel must leave its coordinates open where variables are discrete, got {kernel!r}."
         )
     return Mixed(type(continuous)(**{**continuous.__dict__, "coordinates": rest}), discrete)  # type: ignore[arg-type]
-
-
-def _states(model: Model, variable: Any, size: int) -> list[Any]:
-    try:
-        return element_states(model, variable)
-    except ValueError:
-        return [None] * size  # infinitely many, or too many to be drawn uniformly
 
 
 def running_off(
@@ -285,36 +269,27 @@ class JobMeter:
 
     def measured(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a function that also returns what it evaluated, and its CPU time."""
-        return _Measured(function)
+        return partial(_measure, function, os.getpid())
 
     def receive(self, found: Measurement) -> Any:
         """Count what a job of a measured function evaluated; return its result."""
-        self.counts += found.counts
-        self.seconds += found.seconds
-        return found.result
+        result, counts, seconds = found
+        self.counts += counts
+        self.seconds += seconds
+        return result
 
 
-class Measurement(NamedTuple):
-    """Result of a job, its evaluations (3,), and its CPU time in another process."""
-
-    result: Any
-    counts: np.ndarray
-    seconds: float
+#: Result of a job, its evaluations (3,), and its CPU time in another process.
+type Measurement = tuple[Any, np.ndarray, float]
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """Function that also returns what it evaluated, and its CPU time if it is called in another process."""
-
-    function: Callable[[Any], Any]
-    home: int = field(default_factory=os.getpid)
-
-    def __call__(self, job: Any) -> Measurement:
-        with one_blas_thread(), counted() as counts:
-            begin = time.thread_time()
-            found = self.function(job)
-            seconds = time.thread_time() - begin if os.getpid() != self.home else 0.0
-            return Measurement(found, counts, seconds)
+def _measure(function: Callable[[Any], Any], home: int, job: Any) -> Measurement:
+    """Call a function; also return what it evaluated, and its CPU time if this is not the process `home`."""
+    with one_blas_thread(), counted() as counts:
+        begin = time.thread_time()
+        found = function(job)
+        seconds = time.thread_time() - begin if os.getpid() != home else 0.0
+        return found, counts, seconds
 
 
 def cost_of(counts: np.ndarray) -> float:
@@ -361,18 +336,18 @@ class Tally:
 
     def numbers(self) -> dict[str, int]:
         """Return the totals as reported: ``n_likelihood`` includes points with gradients."""
-        values, gradients, nan = self.total().tolist()
-        return {"n_likelihood": values + gradients, "n_gradient": gradients, "n_nan": nan}
+        return {name: int(count) for name, count in _reported(self.total()).items()}
 
     def dataset(self) -> xr.Dataset:
         """Return the group ``evaluations``, the same counts by stage."""
         table = np.array([*self._stages.values()]).reshape(-1, 3)
-        columns = {
-            "n_likelihood": table[:, 0] + table[:, 1],
-            "n_gradient": table[:, 1],
-            "n_nan": table[:, 2],
-        }
-        return declared_dataset(EVALUATIONS, columns, {"stage": [*self._stages]})
+        return declared_dataset(EVALUATIONS, _reported(table), {"stage": [*self._stages]})
+
+
+def _reported(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Return counts (..., 3) by their names in results."""
+    values, gradients, nan = np.moveaxis(counts, -1, 0)
+    return {"n_likelihood": values + gradients, "n_gradient": gradients, "n_nan": nan}
 
 
 #: Draws from each end, degrees of freedom of the reference, minimum effective draws and overlap for a reliable error.

@@ -483,20 +483,15 @@ def distinct_modes(x: np.ndarray, values: np.ndarray, precisions: np.ndarray) ->
     >>> distinct_modes(x, np.array([0.0, -1.0, -0.1, 0.0]), np.array(4 * [np.diag([1.0, 1e-6])]))
     array([0, 1])
     """
-    kept: list[int] = []
-    roots: dict[int, np.ndarray] = {}
-    for i in np.argsort(-values, kind="stable"):
+    roots: dict[int, np.ndarray] = {}  # of the points that are kept
+    for i in np.argsort(-values, kind="stable").tolist():
         if not np.isfinite(values[i]) or not np.isfinite(precisions[i]).all():
             continue
         root = _root(precisions[i])
-        for k in kept:
-            apart = x[i] - x[k]
-            if max(np.linalg.norm(r @ apart) for r in (root, roots[k])) <= _RADIUS:
-                break
-        else:
-            kept.append(int(i))
-            roots[int(i)] = root
-    return np.array(kept, int)
+        pairs = ((root @ (x[i] - x[k]), other @ (x[i] - x[k])) for k, other in roots.items())
+        if not any(max(map(np.linalg.norm, pair)) <= _RADIUS for pair in pairs):
+            roots[i] = root
+    return np.array([*roots], int)
 
 
 def _root(precision: np.ndarray) -> np.ndarray:
@@ -606,10 +601,9 @@ class Modes(NamedTuple):
 
 def modes_and_mixture(joint: Joint, starts: np.ndarray) -> Modes:
     """Search for modes, and make a mixture with a component at each main one."""
-    none = Modes(None, np.empty((0, starts.shape[1])), np.empty(0))
     x, values, curvature = distinct_ends(joint, *searched(joint, starts))
     if not len(x):
-        return none
+        return Modes(None, np.empty((0, starts.shape[1])), np.empty(0))
     if joint.symmetries is not None:
         # A narrow mode can break what holds at all particles.
         joint.symmetries = joint.symmetries.holding(joint.log_density, x)
@@ -618,8 +612,7 @@ def modes_and_mixture(joint: Joint, starts: np.ndarray) -> Modes:
     keep = distinct_modes(x, values, -curvature)[: joint.settings.modes]
     mixture = laplace_components(joint.with_gradient, x[keep], curvature[keep])
     # Laplace evidence of a component: log f at its centre over its share of the mixture's density.
-    log_evidence = values[keep] + log_volumes(mixture)
-    return Modes(mixture, x[keep], log_evidence)
+    return Modes(mixture, x[keep], values[keep] + log_volumes(mixture))
 
 
 def searched(joint: Joint, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -704,7 +697,9 @@ def unexplained_residuals(z: np.ndarray, residual: np.ndarray) -> np.ndarray:
     usual = good[(residual[good] >= low) & (residual[good] <= high)][: 10 * n_terms]
     if usual.size < 4 * n_terms:
         return out
-    terms = _polynomial(z)
+    squares = z * z
+    radius = squares.mean(axis=1, keepdims=True)
+    terms = np.hstack([np.ones_like(radius), squares, squares * z, squares**2, radius**2])
     fitted = terms[usual]
     scale = np.maximum(np.sqrt(np.vecdot(fitted.T, fitted.T)), 1e-300)
     fitted = fitted / scale
@@ -712,13 +707,6 @@ def unexplained_residuals(z: np.ndarray, residual: np.ndarray) -> np.ndarray:
     left = residual[good] - terms[good] @ coefficients
     out[good] = left / (_FAINT + np.quantile(np.abs(left), 0.9))
     return out
-
-
-def _polynomial(z: np.ndarray) -> np.ndarray:
-    """Return powers of the coordinates and of the radius (n, 3 D + 2)."""
-    squares = z * z
-    radius = squares.mean(axis=1, keepdims=True)
-    return np.hstack([np.ones_like(radius), squares, squares * z, squares**2, radius**2])
 
 
 def log_volumes(mixture: StudentTMixture) -> np.ndarray:

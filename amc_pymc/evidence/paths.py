@@ -10,6 +10,7 @@ import numpy as np
 
 from amc_pymc.evidence.mcmc import Path
 from amc_pymc.evidence.symmetry import Images
+from amc_pymc.mixtures import log_mixture_density
 
 
 class PriorPath(Path, Protocol):
@@ -85,6 +86,20 @@ def _slope(joint: np.ndarray, base: np.ndarray) -> np.ndarray:
     possible = np.isfinite(joint) & np.isfinite(base)
     out[possible] = joint[possible] - base[possible]
     return out
+
+
+def importance_log_weights(
+    log_q: np.ndarray, terms: np.ndarray, share: float, log_z: float = 0.0
+) -> np.ndarray:
+    """Return log-weights (P,) less `log_z` of points drawn from a reference q with a share of the prior.
+
+    ``log_q`` (P,) and ``terms`` (2, P) are the log densities of the reference and log prior and log likelihood.
+    """
+    log_w = terms.sum(axis=0)
+    possible = log_w > -np.inf
+    log_g = log_mixture_density(log_q, terms[0], share)
+    log_w[possible] = log_w[possible] - log_g[possible] - log_z
+    return log_w
 
 
 class OneCopy:

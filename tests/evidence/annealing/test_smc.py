@@ -39,7 +39,7 @@ def runs(path, kernel, n_particles, n_runs, *, betas=BETAS, scale=0.7, **setting
 
 
 def log_z(found):
-    return np.array([r.log_z for r in found])
+    return np.array([value for value, _ in found])
 
 
 @pytest.mark.parametrize(("name", "n_runs"), [("hmc", 180), ("slice", 160)])
@@ -67,16 +67,13 @@ def test_what_comes_back(name, resamplings):
     x.flags.writeable = False
     path.evaluated = path.differentiated = 0
     ladder = frozen(SIZES[name], np.full(2, 0.7))
-    found = sequential(path, x, BETAS, kernel, ladder, rng, n_moves=2)
+    _, cost = sequential(path, x, BETAS, kernel, ladder, rng, n_moves=2)
     assert resamplings
-    assert found.x.shape == (200, 2)
-    assert found.log_weights.shape == (200,)
-    assert found.cost == path.evaluated + 2 * path.differentiated
+    assert cost == path.evaluated + 2 * path.differentiated
     moves = 200 * 5 * 2
     assert path.differentiated == (200 + 3 * moves if name == "hmc" else 0)
     one, two, other = (
-        sequential(path, x, BETAS, kernel, ladder, np.random.default_rng(s)).log_z
-        for s in (1, 1, 2)
+        sequential(path, x, BETAS, kernel, ladder, np.random.default_rng(s))[0] for s in (1, 1, 2)
     )
     assert one == two != other
 
@@ -122,6 +119,5 @@ def test_all_weights_zero(n_steps):
     path, rng = HalfPlane(), np.random.default_rng(4)
     x = np.column_stack([-np.ones(20), np.zeros(20)])
     betas = power_schedule(n_steps, 1)
-    found = sequential(path, x, betas, make_kernel("hmc"), frozen(1e-3, np.ones(2)), rng)
-    assert found.log_z == -math.inf
-    assert found.x.shape == (20, 2)
+    log_z, _ = sequential(path, x, betas, make_kernel("hmc"), frozen(1e-3, np.ones(2)), rng)
+    assert log_z == -math.inf
