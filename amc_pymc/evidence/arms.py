@@ -19,8 +19,8 @@ from scipy.stats import qmc
 
 from amc_pymc.arguments import positive_int
 from amc_pymc.evidence.annealing import Ladder, barrier_schedule, climb, sequential
-from amc_pymc.evidence.mcmc import HMC, DiscreteMetropolis, Kernel, Mixed, Path
-from amc_pymc.evidence.paths import PriorPath, Reference, ReferencePath, importance_log_weights
+from amc_pymc.evidence.mcmc import HMC, DiscreteMetropolis, Kernel, Mixed
+from amc_pymc.evidence.paths import PriorPath, ReferencePath, importance_log_weights
 from amc_pymc.evidence.pilot import WILD, Pilot
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.mixtures import DEFENSIVE_SHARE, StudentTMixture
@@ -114,9 +114,7 @@ class SequentialArm:
 
     Parameters
     ----------
-    path : Path
-    base : PriorPath or Reference
-        Distribution of x_0: the prior, or the reference of a reference path.
+    path : PriorPath or ReferencePath
     betas : array (T + 1,)
     kernel : Kernel
     ladder : Ladder
@@ -128,28 +126,39 @@ class SequentialArm:
     scale: ClassVar[str] = "log"
     draws_per_job: ClassVar[int] = 1
 
-    def __init__(self, path: Path, base: PriorPath | Reference, betas: np.ndarray, kernel: Kernel, ladder: Ladder, *,
+    def __init__(self, path: PriorPath | ReferencePath, betas: np.ndarray, kernel: Kernel, ladder: Ladder, *,
                  n_moves: int = 3, n_particles: int = 512):  # fmt: skip
-        self.path, self.base, self.betas = path, base, betas
-        self.kernel, self.ladder = kernel, ladder
+        self.path, self.betas, self.kernel, self.ladder = path, betas, kernel, ladder
         self.n_moves, self.n_particles = n_moves, n_particles
-        one = expected_cost(kernel, ladder, len(betas) - 2, n_moves)
-        self.cost = one * n_particles if isinstance(kernel, HMC) else None  # else it is random
+        self.of_particle = expected_cost(kernel, ladder, len(betas) - 2, n_moves)
+        self.cost = self.of_particle * n_particles if isinstance(kernel, HMC) else None  # random
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw the logarithms (n,) of estimates, and their costs."""
         values, costs = np.empty(n), np.empty(n)
         for i in range(n):
-            x = draw_base(self.base, self.n_particles, rng)
+            x = draw_base(self.path, self.n_particles, rng)
             values[i], costs[i] = sequential(
                 self.path, x, self.betas, self.kernel, self.ladder, rng, n_moves=self.n_moves
             )
         return values, costs
 
 
-def draw_base(base: PriorPath | Reference, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw points (n, D) from a prior or a reference."""
-    return base.draw_prior(n, rng) if hasattr(base, "draw_prior") else base.sample(n, rng)
+def draw_base(path: PriorPath | ReferencePath, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw points (n, D) from the base of a path: the prior, or a reference."""
+    if isinstance(path, ReferencePath):
+        return path.reference.sample(n, rng)
+    return path.draw_prior(n, rng)
+
+
+def climb_from_reference(
+    path: PriorPath, pilot: Pilot, kernel: Kernel, rng: np.random.Generator
+) -> tuple[ReferencePath, Ladder]:
+    """Return the path from the fitted reference, and a pilot run along it."""
+    assert pilot.reference is not None
+    bridge = ReferencePath(path, pilot.reference)
+    x = draw_base(bridge, len(pilot.ladder.particles.x), rng)
+    return bridge, climb(bridge, x, kernel, rng)
 
 
 def expected_cost(kernel: Kernel, ladder: Ladder, n_steps: int, n_moves: int) -> float:
@@ -247,18 +256,18 @@ def make_portfolio(
                 "discrete ones."
             )
     reference = _reference_path(path, pilot, kernel, rng, out, chosen, forced=names is not None)
+    reason = "importance sampling from the reference is good enough"
+    if pilot.reference is None:
+        reason = "no reference: some variables are discrete"
+        if pilot.unfit:
+            reason = "no fitted mixture is close to the posterior"
     prices: dict[str, tuple[float, float]] = {}
     for name in chosen:
         made = _arm(name, path, pilot, kernel, reference, target)
         if made is None:
-            reason = "importance sampling from the reference is good enough"
-            if pilot.reference is None:
-                reason = "no reference: some variables are discrete"
-                if pilot.unfit:
-                    reason = "no fitted mixture is close to the posterior"
             out.left_out.setdefault(name, reason)
-            continue
-        out.arms[name], prices[name] = made
+        else:
+            out.arms[name], prices[name] = made
     if names is None:
         _screen(out, prices, target, budget)
     return out
@@ -267,22 +276,18 @@ def make_portfolio(
 def _reference_path(
     path: PriorPath, pilot: Pilot, kernel: Kernel, rng: np.random.Generator, out: Portfolio,
     chosen: Sequence[str], forced: bool,
-) -> tuple[Any, Ladder] | None:  # fmt: skip
+) -> tuple[ReferencePath, Ladder] | None:  # fmt: skip
     """Return the path from the fitted reference and a pilot run along it, if annealing from it may be worthwhile."""
-    if pilot.adapted is None or pilot.reference is None or "smc_reference" not in chosen:
+    idle = not forced and pilot.relative_variance < _GOOD
+    if pilot.reference is None or "smc_reference" not in chosen or idle:
         return None
-    if not forced and pilot.relative_variance < _GOOD:
-        return None
-    bridge = ReferencePath(path, pilot.reference)
-    n = len(pilot.ladder.particles.x)
     try:
-        ladder = climb(bridge, bridge.reference.sample(n, rng), kernel, rng)
+        return climb_from_reference(path, pilot, kernel, rng)
     except ValueError as error:
         if forced:
             raise
         out.left_out["smc_reference"] = f"annealing from the reference: {error}"
         return None
-    return bridge, ladder
 
 
 def _arm(
@@ -290,7 +295,7 @@ def _arm(
     path: PriorPath,
     pilot: Pilot,
     kernel: Kernel,
-    reference: tuple[Any, Ladder] | None,
+    reference: tuple[ReferencePath, Ladder] | None,
     target: float | None,
 ) -> tuple[Any, tuple[float, float]] | None:
     """Make an arm; also return its expected cost times variance and the cost of a draw. None if not possible."""
@@ -300,23 +305,19 @@ def _arm(
         kind = ImportanceArm if name == "importance" else QuasiArm
         made, variance = kind(path, pilot.reference, pilot.share), pilot.relative_variance
         return made, (variance if variance < WILD else math.inf, made.cost)
-    if name == "smc_reference":
-        if reference is None:
-            return None
-        bridge, ladder = reference
-        base = bridge.reference
-    else:
-        bridge, ladder, base = path, pilot.ladder, path
+    annealed = (path, pilot.ladder) if name == "smc" else reference
+    if annealed is None:
+        return None
+    bridge, ladder = annealed
     n_steps = max(3, math.ceil(ladder.barrier / _SMC_STEP))
     betas = barrier_schedule(n_steps, ladder)
     moves = _SMC_SWEEPS if isinstance(kernel, DiscreteMetropolis | Mixed) else _SMC_MOVES
-    one = expected_cost(kernel, ladder, n_steps - 1, moves)
     variance = n_steps * math.expm1(_SMC_STEP**2) + 1.0 / ladder.possible - 1.0
     least, most = _SMC_PARTICLES
     wanted = least if target is None else math.ceil(variance / (_RUNS * target**2))
     n = min(max(wanted, least), most)
-    arm = SequentialArm(bridge, base, betas, kernel, ladder, n_moves=moves, n_particles=n)
-    return arm, (one * variance, one * n)
+    arm = SequentialArm(bridge, betas, kernel, ladder, n_moves=moves, n_particles=n)
+    return arm, (arm.of_particle * variance, arm.of_particle * n)
 
 
 def _screen(

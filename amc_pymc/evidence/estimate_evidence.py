@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -24,9 +24,9 @@ from amc_pymc.evidence.adapt import effective_beside, error_of, prior_error
 from amc_pymc.evidence.arms import ARMS, Portfolio, make_portfolio
 from amc_pymc.evidence.chains import BridgedChains, bridge_chains
 from amc_pymc.evidence.from_draws import (
+    affordable,
     bridge_flags,
     bridge_numbers,
-    budget_of,
     evidence_from_draws,
     stage_arms,
 )
@@ -65,7 +65,7 @@ from amc_pymc.evidence.results import (
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
-from amc_pymc.reading.particles.densities import ParticleDensities, counted
+from amc_pymc.reading.particles.densities import ParticleDensities
 from amc_pymc.reading.rows import NotRowFactorised, row_count
 from amc_pymc.results import described, tables
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
@@ -276,17 +276,20 @@ def estimate_evidence(
     if target_mcse is None and max_cost is None:
         raise ValueError("One of target_mcse and max_cost is needed.")
     positive_or_none("target_mcse", target_mcse)
-    positive_or_none("max_cost", max_cost)
+    most = positive_or_none("max_cost", max_cost) or math.inf
     limit = TimeLimit(positive_or_none("max_time", max_time), time.monotonic())
     if idata is not None:
-        _refuse_with_idata(
-            arms=arms, draws=draws, chains=chains, cores=None if cores == 1 else cores
-        )  # fmt: skip
+        asked = {"arms": arms, "draws": draws, "chains": chains}
+        for name, value in (asked | {"cores": None if cores == 1 else cores}).items():
+            if value is not None:
+                raise ValueError(
+                    f"{name}={value!r} is for runs without idata; leave it out, or leave idata out."
+                )
         model = context_model(model)
         if not model.free_RVs:
             return likelihood_as_evidence(model, "estimate_evidence")
         return evidence_from_draws(
-            idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=max_cost,
+            idata, model=model, marginalize=marginalize, target=target_mcse, max_cost=most,
             limit=limit, random_seed=random_seed, progressbar=progressbar,
         )  # fmt: skip
     number_of_cores(cores, 1)  # checks the value
@@ -310,7 +313,7 @@ def estimate_evidence(
     begin = time.process_time()
     moves = particle_kernel(model, densities, "hmc")
     run = Run(
-        model, densities, moves, spawn_generators(words, 5), names, target_mcse, max_cost,
+        model, densities, moves, spawn_generators(words, 5), names, target_mcse, most,
         n_draws, n_chains, limit, cores, progressbar,
     )  # fmt: skip
     with one_blas_thread():
@@ -324,23 +327,13 @@ def estimate_evidence(
 
 def _has_many_rows(model: Model, marginalize: Marginalize) -> bool:
     """Whether the surrogate of many rows may give the estimate."""
-    if marginalize not in ("auto", None):
-        return False
-    if len(model.observed_RVs) != 1 or model.discrete_value_vars:
+    alone = len(model.observed_RVs) == 1 and not model.discrete_value_vars
+    if not alone or marginalize not in ("auto", None):
         return False
     try:
         return row_count(model, model.observed_RVs) >= FEWEST_ROWS
     except NotRowFactorised:
         return False
-
-
-def _refuse_with_idata(**given: Any) -> None:
-    """Raise a ValueError if an argument that does not apply to `idata` is given."""
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(
-                f"{name}={value!r} is for runs without idata; leave it out, or leave idata out."
-            )
 
 
 def _checked_names(arms: Sequence[str]) -> list[str]:
@@ -366,7 +359,8 @@ class Run:
         Generators of pilot run, arms, posterior draws, checks and chains.
     names : list of str or None
         Arms of the portfolio; None for the default ones.
-    target, max_cost : float or None
+    target : float or None
+    max_cost : float
     draws, chains : int
         Posterior draws per chain, and chains, in the result.
     limit : TimeLimit
@@ -383,7 +377,7 @@ class Run:
     streams: list[np.random.Generator]
     names: list[str] | None
     target: float | None
-    max_cost: float | None
+    max_cost: float
     draws: int
     chains: int
     limit: TimeLimit
@@ -430,8 +424,7 @@ def _found(run: Run, known: list[Pilot]) -> Answer:
 
     def allowed(wanted: float, so_far: float = 0.0) -> bool:
         """Whether a cost is affordable after what a part has cost so far."""
-        done = run.tally.cost + so_far
-        return budget_of(run.max_cost, run.limit, lambda: done, begin)(wanted)
+        return affordable(wanted, run.tally.cost + so_far, run.max_cost, run.limit, begin)
 
     bridged = None
     if by_chains and pilot.unfit and allowed(_LEAST):
@@ -448,15 +441,21 @@ def _found(run: Run, known: list[Pilot]) -> Answer:
 
 def _of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> Answer:
     """Return the estimate of the run's own chains and a bridge, with draws of the chains."""
-    tree = xr.DataTree()
+    tree, target, r_hat = xr.DataTree(), run.target, bridged.chains.r_hat
     with held_back():
-        numbers = bridge_numbers(bridged.stages[-1], bridged.mcse, bridged.chains.r_hat)
+        numbers = bridge_numbers(bridged.stages[-1], bridged.mcse, r_hat)
         z, error = numbers.estimate  # the only estimator is also the second opinion
         numbers |= {"log_evidence_iv": z, "log_evidence_iv_mcse": error}
         arms = stage_arms(bridged.stages)
         arms.attrs["left_out"] = "all others: no fitted mixture is close to the posterior"
         tree["arms"] = xr.DataTree(arms)
-        flags = _flags_of_chains(run, pilot, bridged) + uncertain(z, error)
+        flags = [] if bridged.mixed else [flag("own_chains_disagree", r_hat=r_hat)]
+        flags += bridge_flags(bridged.stages, target, _NATS)
+        if target is not None and bridged.stages[-1].mcse <= target < error:
+            flags.append(flag("own_chains_too_short", error=error, target=target, r_hat=r_hat))
+        if gap := pilot.exceeds(z, error):
+            flags.append(flag("pilot_found_more", other=z + gap))
+        flags += uncertain(z, error)
         every = bridged.chains.draws.reshape(-1, run.densities.n_dim)
         places = np.linspace(0, len(every) - 1, run.draws * run.chains).round().astype(int)
         x = every[places]
@@ -468,19 +467,6 @@ def _of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> Answer:
     with held_back(), run.tally.stage("checks"):
         flags += quadrature(numbers, run.densities, x, run.target)
     return Answer(tree, numbers, flags, dict(_BY_CHAINS))
-
-
-def _flags_of_chains(run: Run, pilot: Pilot, bridged: BridgedChains) -> list[Flag]:
-    """Return flags from chains, bridge and pilot run."""
-    flags, target, r_hat = [], run.target, bridged.chains.r_hat
-    if not bridged.mixed:
-        flags.append(flag("own_chains_disagree", r_hat=r_hat))
-    flags += bridge_flags(bridged.stages, target, _NATS)
-    if target is not None and bridged.stages[-1].mcse <= target < bridged.mcse:
-        flags.append(flag("own_chains_too_short", error=bridged.mcse, target=target, r_hat=r_hat))
-    if gap := pilot.exceeds(bridged.log_z, bridged.mcse):
-        flags.append(flag("pilot_found_more", other=bridged.log_z + gap))
-    return flags
 
 
 def _add_posterior(run: Run, tree: xr.DataTree, drawn: PosteriorDraws) -> list[Flag]:
@@ -516,11 +502,7 @@ def _of_pilot(run: Run, pilot: Pilot) -> Answer:
 @contextmanager
 def _part(stage: str, what: str, run: Run) -> Iterator[tuple[Callable[[str], None], np.ndarray]]:
     """Count evaluations of a part of unknown length; the block receives a function to report progress, and counts."""
-    with (
-        progress(what, None, enabled=run.progressbar) as bar,
-        run.tally.stage(stage),
-        counted() as counts,
-    ):
+    with progress(what, None, enabled=run.progressbar) as bar, run.tally.stage(stage) as counts:
 
         def report(text: str) -> None:
             bar.advance()
@@ -535,17 +517,15 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
     pilot_rng, arms_rng, _, checks_rng, _ = run.streams
     with tally.stage("pilot"):
         portfolio = make_portfolio(
-            densities, pilot if bridged is None else replace(pilot, adapted=None), run.moves,
-            pilot_rng,
-            names=run.names, target=run.target,
-            budget=math.inf if run.max_cost is None else run.max_cost,
+            densities, pilot if bridged is None else replace(pilot, adapted=None), run.moves, pilot_rng,
+            names=run.names, target=run.target, budget=run.max_cost,
         )  # fmt: skip
     left, flags = _left(run.max_cost, tally.cost, portfolio)
     meter = JobMeter()
     try:
         found = combined(
             as_arms(portfolio.arms),
-            Budget(math.inf if left is None else left, "cost", run.target),
+            Budget(left, "cost", run.target),
             policy="lcb",
             cost="count",
             cores=run.cores,
@@ -582,12 +562,8 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
     return Answer(tree, numbers, flags, attrs)
 
 
-def _left(
-    max_cost: float | None, spent: float, portfolio: Portfolio
-) -> tuple[float | None, list[Flag]]:
+def _left(max_cost: float, spent: float, portfolio: Portfolio) -> tuple[float, list[Flag]]:
     """Return the budget left after the pilot run, which is never zero, and flags."""
-    if max_cost is None:
-        return None, []
     least = 3.0 * sum(getattr(a, "cost", None) or 1.0 for a in portfolio.arms.values())
     if max_cost - spent >= least:
         return max_cost - spent, []
@@ -596,17 +572,15 @@ def _left(
 
 def _numbers(tree: xr.DataTree) -> Evidence:
     estimate, arms = tree["estimate"].to_dataset(), tree["arms"].to_dataset()
-    headline = estimate.sel(weights="predictable")
-    z = float(headline["log_mean"])
-    error = float(headline["log_mean_mcse"])
-    other = estimate.sel(weights="inverse_variance")
-    used = arms["weight"].values > 0.1
-    k = arms["pareto_k"].values[used]
+    both = estimate.sel(weights=["predictable", "inverse_variance"])
+    z, other = both["log_mean"].values.tolist()
+    error, other_error = both["log_mean_mcse"].values.tolist()
+    k = arms["pareto_k"].values[arms["weight"].values > 0.1]
     return Evidence(
         log_evidence=z,
         log_evidence_mcse=error,
-        log_evidence_iv=float(other["log_mean"]),
-        log_evidence_iv_mcse=float(other["log_mean_mcse"]),
+        log_evidence_iv=other,
+        log_evidence_iv_mcse=other_error,
         ess=0.0 if z == -math.inf else effective_size(error),
         pareto_k=float(np.nanmax(k)) if np.isfinite(k).any() else math.nan,
     )

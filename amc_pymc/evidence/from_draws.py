@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,7 +68,7 @@ def evidence_from_draws(
     model: Model,
     marginalize: Marginalize,
     target: float | None,
-    max_cost: float | None,
+    max_cost: float,
     limit: TimeLimit,
     random_seed: RandomSeed,
     progressbar: bool,
@@ -92,7 +91,11 @@ def evidence_from_draws(
             folded, centre = images.folded_draws(x.reshape(-1, x.shape[2]))
             path, x = OneCopy(densities, images, centre), folded.reshape(x.shape)
         health, flat = health_of(idata, x), x.reshape(-1, x.shape[2])
-        allowed = budget_of(max_cost, limit, lambda: cost_of(counts), begin)
+
+        def allowed(wanted: float) -> bool:
+            """Whether a further cost is affordable."""
+            return affordable(wanted, cost_of(counts), max_cost, limit, begin)
+
         with progress("Bridging", None, enabled=progressbar) as bar:
             ended = run_loop(
                 bridge_draws(
@@ -100,22 +103,23 @@ def evidence_from_draws(
                     report=lambda steps: bar.update(description=f"Bridging in {steps} steps"),
                 )
             )  # fmt: skip
-        stages = ended.last
+        stages, interrupted = ended.last, ended.why == "interrupted"
         numbers = bridge_numbers(stages[-1], stages[-1].mcse, health.r_hat)
         numbers |= {"ess_bulk": health.ess_bulk, "n_divergent": health.divergences}
         doubts = quadrature(numbers, densities, flat[1::2], target)
         settings = pilot_settings(densities)
         price = 2.0 * settings.starts * settings.search_cost * math.sqrt(densities.n_dim)
-        if ended.why != "interrupted" and allowed(price + settings.weighed_least):
+        if not interrupted and allowed(price + settings.weighed_least):
             if images is not None:
                 flat = images.moved(
                     flat, search_rng.integers(len(images.exchanges), size=len(flat))
                 )
             with held_back(), tally.stage("search"):
                 log_mass = unvisited(Joint(densities, settings), flat, stages[-1].log_z, search_rng)
-            doubts += _unvisited(*numbers.estimate, log_mass)
+            total = float(np.logaddexp(stages[-1].log_z, log_mass))
+            if clearly_more(total, 0.0, *numbers.estimate, _ERRORS):
+                doubts.append(flag("unvisited_mode", total=total))
     tally.add("bridge", counts - tally.total())
-    interrupted = ended.why == "interrupted"
     flags = [flag("interrupted")] if interrupted else []
     flags += _draws_flags(health, x)
     flags += bridge_flags(stages, None if interrupted else target)
@@ -141,27 +145,12 @@ def _copies(model: Model, densities: ParticleDensities, x: np.ndarray) -> Images
     return None if found is None else found.apart(x.reshape(-1, x.shape[2]))
 
 
-def _unvisited(z: float, error: float, log_mass: float) -> list[Flag]:
-    """Return a flag if modes of some log evidence that the draws have not visited exceed the error."""
-    total = float(np.logaddexp(z, log_mass))
-    more = clearly_more(total, 0.0, z, error, _ERRORS)
-    return [flag("unvisited_mode", total=total)] if more else []
-
-
-def budget_of(
-    max_cost: float | None,
-    limit: TimeLimit,
-    spent: Callable[[], float],
-    begin: float,
-) -> Callable[[float], bool]:
-    """Return a function that checks whether a stage of some evaluations fits in the budget and the time left."""
-
-    def allowed(wanted: float) -> bool:
-        so_far, seconds = spent(), time.process_time() - begin
-        needed = seconds * wanted / max(so_far, 1.0)
-        return not limit.over(needed) and (max_cost is None or so_far + wanted <= max_cost)
-
-    return allowed
+def affordable(
+    wanted: float, spent: float, max_cost: float, limit: TimeLimit, begin: float
+) -> bool:
+    """Whether a stage of some evaluations fits in the budget and the time left, by the rate since CPU time `begin`."""
+    needed = (time.process_time() - begin) * wanted / max(spent, 1.0)
+    return not limit.over(needed) and spent + wanted <= max_cost
 
 
 def bridge_numbers(last: Stage, mcse: float, r_hat: float) -> Evidence:

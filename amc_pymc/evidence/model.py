@@ -313,11 +313,11 @@ class Tally:
         self._stages: dict[str, np.ndarray] = {}
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Count the evaluations of this thread as those of a stage."""
+    def stage(self, name: str) -> Iterator[np.ndarray]:
+        """Count the evaluations of this thread as those of a stage; the block receives the counts."""
         with counted() as counts:
             try:
-                yield
+                yield counts
             finally:
                 self.add(name, counts)
 

@@ -17,11 +17,10 @@ from amc_pymc.evidence.annealing import (
     Ladder,
     anneal,
     by_temperature,
-    climb,
     power_schedule,
     resample,
 )
-from amc_pymc.evidence.arms import draw_base
+from amc_pymc.evidence.arms import climb_from_reference, draw_base
 from amc_pymc.evidence.mcmc import Kernel, make_kernel
 from amc_pymc.evidence.model import (
     JobMeter,
@@ -33,7 +32,6 @@ from amc_pymc.evidence.model import (
     particle_kernel,
     running_off,
 )
-from amc_pymc.evidence.paths import ReferencePath
 from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.evidence.results import (
     Answer,
@@ -213,8 +211,7 @@ def sample_ais(
     flags += uncertain(*numbers.estimate) + disagreements(*numbers.estimate, pilot)
     tree = xr.DataTree()
     with tally.stage("posterior"):
-        whole = _whole_chains(blocks, runs)
-        values = _add_draws(tree, model, densities, whole, resampling_rng)
+        values = _add_draws(tree, model, densities, *_whole_chains(blocks, runs), resampling_rng)
     flags += running_off(model, densities, values)
     columns = {
         "beta": plan.betas[1:],
@@ -236,7 +233,6 @@ class _Plan(NamedTuple):
     """Everything that is fixed before particles are annealed."""
 
     path: Any
-    base: Any
     betas: np.ndarray
     kernel: Kernel
     ladder: Ladder
@@ -252,7 +248,7 @@ def _blocks(draws: int, chains: int) -> list[tuple[int, int]]:
 def _anneal(job: tuple[_Plan, int, np.random.Generator]) -> Annealed:
     """Anneal one block."""
     plan, n, rng = job
-    x = draw_base(plan.base, n, rng)
+    x = draw_base(plan.path, n, rng)
     return anneal(plan.path, x, plan.betas, plan.kernel, plan.ladder.at, rng, n_paths=_N_PATHS)
 
 
@@ -270,12 +266,9 @@ def _plan(
         usable = pilot.adapted is not None and pilot.adapted.relative_variance < _USABLE
         reference = "student_t" if usable else "prior"
     if reference == "prior":
-        return _Plan(densities, densities, betas, kernel, pilot.ladder, reference)
-    base = pilot.reference
-    assert base is not None
-    path = ReferencePath(densities, base)
-    ladder = climb(path, base.sample(len(pilot.ladder.particles.x), rng), kernel, rng)
-    return _Plan(path, base, betas, kernel, ladder, reference)
+        return _Plan(densities, betas, kernel, pilot.ladder, reference)
+    path, ladder = climb_from_reference(densities, pilot, kernel, rng)
+    return _Plan(path, betas, kernel, ladder, reference)
 
 
 def _flags(numbers: Evidence, n: int) -> list[Flag]:
@@ -292,38 +285,36 @@ def _flags(numbers: Evidence, n: int) -> list[Flag]:
 
 def _whole_chains(
     blocks: Sequence[tuple[int, int]], runs: Sequence[Annealed]
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return points and log-weights of non-empty chains, truncated to the same number."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return points (C, N, D) and log-weights (C, N) of non-empty chains, truncated to the same number."""
     chains = [
         [run for (chain, _), run in zip(blocks, runs) if chain == k]
         for k in range(blocks[len(runs) - 1][0] + 1)
     ]
-    joined = [
-        (np.concatenate([r.x for r in c]), np.concatenate([r.log_weights for r in c]))
-        for c in chains
-    ]
-    shortest = min(len(x) for x, _ in joined)
-    return [(x[:shortest], log_w[:shortest]) for x, log_w in joined]
+    n = min(sum(len(run.x) for run in runs) for runs in chains)
+    x = [np.concatenate([run.x for run in runs])[:n] for runs in chains]
+    log_w = [np.concatenate([run.log_weights for run in runs])[:n] for runs in chains]
+    return np.stack(x), np.stack(log_w)
 
 
 def _add_draws(
     tree: xr.DataTree,
     model: Model,
     densities: ParticleDensities,
-    chains: Sequence[tuple[np.ndarray, np.ndarray]],
+    x: np.ndarray,
+    log_w: np.ndarray,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Add the weighted particles and draws of equal weight to the tree; return the draws.
+    """Add the particles (C, N, D) with their log-weights (C, N) and draws of equal weight to the tree; return the draws.
 
     Copies of a particle are adjacent, so diagnostics do not treat them as independent.
     """
-    log_w = np.stack([c[1] for c in chains])
     n_chains, n_draws = log_w.shape
     index = np.stack(
         [resample(w, n_draws, rng) if w.max() > -np.inf else np.arange(n_draws) for w in log_w]
     )
     chosen = (index + n_draws * np.arange(n_chains)[:, None]).ravel()
-    x = np.concatenate([c[0] for c in chains])
+    x = x.reshape(-1, x.shape[2])
     terms, distinct = densities.values(x), sum(len(np.unique(row)) for row in index)
     drawn = PosteriorDraws(x[chosen], distinct, "annealed particles, resampled")
     draws, _ = add_posterior(tree, model, densities, drawn, n_chains, terms[:, chosen])

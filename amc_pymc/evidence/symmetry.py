@@ -77,21 +77,18 @@ class Symmetries:
 
     Parameters
     ----------
-    n_dim : int
-        Number of dimensions D.
-    sums : tuple of array of int
-        As for :class:`~amc_pymc.evidence.symmetry.Images`.
+    plain : Images
+        The exchange that changes nothing.
     generators : tuple of Exchange
     """
 
-    n_dim: int
-    sums: tuple[np.ndarray, ...]
+    plain: Images
     generators: tuple[Exchange, ...]
 
     def holding(self, density: Callable[[np.ndarray], np.ndarray], x: np.ndarray) -> Symmetries:
         """Return those of the exchanges that leave a log density as it is at points (P, D) as well."""
-        plain, before = Images(self.n_dim, self.sums, ()), density(x)
-        kept = [g for g in self.generators if _unchanged(before, density(plain.of(x, g)))]
+        before = density(x)
+        kept = [g for g in self.generators if _unchanged(before, density(self.plain.of(x, g)))]
         return replace(self, generators=tuple(kept))
 
     def images(self, modes: np.ndarray, precisions: np.ndarray) -> Images | None:
@@ -99,14 +96,12 @@ class Symmetries:
 
         ``precisions`` (M, D, D) are minus the Hessians of the log density at the modes.
         """
-        same = _identity(self.n_dim + len(self.sums))
-        found = [same]
-        whole = Images(self.n_dim, self.sums, (same,))
+        found = [*self.plain.exchanges]
         for mode, precision in zip(modes, precisions):
-            _extend(found, whole, mode[None], precision, self.generators)
+            _extend(found, self.plain, mode[None], precision, self.generators)
             if len(found) > _MOST:
                 return None
-        return Images(self.n_dim, self.sums, tuple(found)) if len(found) > 1 else None
+        return replace(self.plain, exchanges=tuple(found)) if len(found) > 1 else None
 
     def apart(self, draws: np.ndarray) -> Images | None:
         """Return the group of the exchanges that move a mode far away; None if there are none, or too many.
@@ -122,11 +117,11 @@ class Symmetries:
             gaps, np.linalg.lstsq(np.cov(folded.T).reshape(2 * centre.shape), gaps.T)[0].T
         )
         far = tuple(itertools.compress(self.generators, distance > _APART**2))
-        return Symmetries(self.n_dim, self.sums, far).group() if far else None
+        return replace(self, generators=far).group() if far else None
 
     def group(self) -> Images | None:
         """Return all products of the exchanges; None if there are too many."""
-        same = _identity(self.n_dim + len(self.sums))
+        (same,) = self.plain.exchanges
         found, waiting = {same.key: same}, [same]
         while waiting:
             here = waiting.pop()
@@ -137,7 +132,7 @@ class Symmetries:
                     waiting.append(there)
             if len(found) > _MOST:
                 return None
-        return Images(self.n_dim, self.sums, tuple(found.values()))
+        return replace(self.plain, exchanges=tuple(found.values()))
 
 
 def _unchanged(before: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -145,10 +140,6 @@ def _unchanged(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
         change = np.abs(after - before)
     return np.all(change <= _ROUNDING * np.maximum(np.abs(before), 1.0), axis=-1)
-
-
-def _identity(size: int) -> Exchange:
-    return Exchange(np.arange(size), np.ones(size))
 
 
 def _extend(
@@ -217,9 +208,9 @@ def find_symmetries(
     >>> [g.places.tolist() for g in found.generators if (g.signs > 0).all()]
     [[1, 0, 2], [2, 1, 0], [0, 2, 1]]
     """
-    (blocks, sums), n_dim = variables, x.shape[1]
-    plain = Images(n_dim, sums, (_identity(n_dim + len(sums)),))
-    known = terms(x)
+    (blocks, sums), n_dim, known = variables, x.shape[1], terms(x)
+    size = n_dim + len(sums)
+    plain = Images(n_dim, sums, (Exchange(np.arange(size), np.ones(size)),))
 
     def holds(tries: Sequence[Exchange], rows: slice, which: slice = slice(None)) -> np.ndarray:
         """Whether the sum of some terms does not change, for each exchange."""
@@ -228,15 +219,14 @@ def find_symmetries(
         return _unchanged(before, terms(moved)[which].sum(axis=0).reshape(len(tries), -1))
 
     prior_holds = partial(holds, rows=slice(0, 1), which=slice(0, 1))
-    tried = list(itertools.islice(_candidates(blocks, n_dim + len(sums), prior_holds), _TRIED))
+    tried = [*itertools.islice(_candidates(blocks, size, prior_holds), _TRIED)]
     for rows in (slice(0, 1), slice(1, None)):
         if tried and len(x[rows]):
-            good = holds([t.exchange for t in tried], rows)
-            tried = [t for t, kept in zip(tried, good) if kept]
+            tried = [*itertools.compress(tried, holds([t.exchange for t in tried], rows))]
     tried = [t for t in tried if not any(other.parts < t.parts for other in tried)]
     if not tried:
         return None
-    return Symmetries(n_dim, sums, tuple(t.exchange for t in tried))
+    return Symmetries(plain, tuple(t.exchange for t in tried))
 
 
 def _candidates(
@@ -260,15 +250,13 @@ def _along_axes(blocks: Sequence[Block], size: int) -> Iterator[_Try]:
     for length, choices in _axes(blocks):
         for chosen in choices:
             for i, j in itertools.combinations(range(length), 2):
-                places = np.arange(size)
+                places, order = np.arange(size), np.arange(length)
+                order[[i, j]] = j, i
                 for k, axes in chosen:
-                    inner = blocks[k].places
-                    moved = inner
+                    moved = blocks[k].places
                     for axis in axes:
-                        order = np.arange(length)
-                        order[[i, j]] = j, i
                         moved = moved.take(order, axis)
-                    places[inner] = moved
+                    places[blocks[k].places] = moved
                 parts = frozenset((i, j, *part) for part in chosen)
                 yield _Try(Exchange(places, np.ones(size)), parts)
 
@@ -312,8 +300,7 @@ def _of_blocks(
         if blocks[i].places.shape == blocks[j].places.shape and blocks[i].kind == blocks[j].kind
     ]
     if alike:
-        good = holds([exchange([pair]) for pair in alike])
-        alike = [pair for pair, kept in zip(alike, good) if kept]
+        alike = [*itertools.compress(alike, holds([exchange([pair]) for pair in alike]))]
     for pairs in itertools.islice(_matchings(alike), _TRIED // 4):
         yield _Try(exchange(pairs), frozenset(("blocks", *p) for p in pairs))
 

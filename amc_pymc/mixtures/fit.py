@@ -102,19 +102,20 @@ def fit_student_t_mixture(
     (array([0.3, 0.7]), array([-3.,  3.]))
     """
     draws = checked_draws(x, log_weights)
-    dofs = np.atleast_1d(
-        np.asarray((5.0 if start is None else start.dof) if dof is None else dof, float)
-    )
+    if dof is None:
+        dof = 5.0 if start is None else start.dof
+    dofs = np.atleast_1d(np.asarray(dof, float))
     strength = ridge * (draws.x.shape[1] + 1.0)
     if start is not None:
         mixture = start.with_dof(dofs[np.abs(1.0 / dofs - 1.0 / start.dof).argmin()])
     else:
         if labels is not None:
-            found = labels[used_draws(x, log_weights)]
+            found = labels if log_weights is None else labels[used_draws(log_weights)]
         else:
             found = seeded_labels(draws, n_components, rng)
-        components = np.unique(found, return_inverse=True)[1]
-        mixture = labelled(draws, components, dofs[len(dofs) // 2], strength)
+        member = np.where(found == np.unique(found)[:, None], draws.w, 0.0)
+        middle = dofs[len(dofs) // 2]
+        mixture = _maximised(draws, member, *_draws_of(member), middle, None, strength)
     target = None if start is None else start.choleskys
     x, w = draws
     last = -math.inf
@@ -336,14 +337,6 @@ _FAR = 1e300
 _CANDIDATES, _LLOYD = 4, 5
 
 
-def labelled(
-    draws: WeightedDraws, labels: np.ndarray, dof: float, strength: float
-) -> StudentTMixture:
-    """Return the mixture with a component for the draws of each label 0, 1, ..., K - 1."""
-    member = np.where(labels == np.arange(labels.max() + 1)[:, None], draws.w, 0.0)
-    return _maximised(draws, member, *_draws_of(member), dof, None, strength)
-
-
 def _members(
     mixture: StudentTMixture, distances: np.ndarray, w: np.ndarray
 ) -> tuple[np.ndarray, float]:
@@ -490,10 +483,8 @@ class WeightedDraws(NamedTuple):
         return np.where((mean != 0.0) | (spread > 0.0), 1e-18 * mean**2, 1e-18)
 
 
-def used_draws(x: np.ndarray, log_weights: np.ndarray | None) -> np.ndarray:
+def used_draws(log_weights: np.ndarray) -> np.ndarray:
     """Return a mask (n,) of the draws whose weight is not negligible."""
-    if log_weights is None:
-        return np.ones(len(x), bool)
     lw = np.asarray(log_weights, float)
     # Together, the draws left out have at most 1e-10 of the total weight.
     return lw > logsumexp(lw) + math.log(1e-10 / len(lw))
@@ -511,7 +502,7 @@ def checked_draws(x: np.ndarray, log_weights: np.ndarray | None) -> WeightedDraw
         raise ValueError("log_weights must be numbers or -inf, got nan or inf.")
     if not (lw > -math.inf).any():
         raise ValueError("log_weights are all -inf: there is nothing to fit.")
-    used = used_draws(x, lw)
+    used = used_draws(lw)
     x, lw = x[used], lw[used]
     if not np.isfinite(x).all():
         raise ValueError("x must be finite where weights are positive.")

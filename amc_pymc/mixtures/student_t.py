@@ -96,12 +96,9 @@ class StudentTMixture:
     def _constants(self) -> np.ndarray:
         """Log weight plus log density at the mean, (K,)."""
         diagonals = np.diagonal(self.choleskys, axis1=1, axis2=2)
+        log_peak, log_roots = _log_peak(self.n_dim, self.dof), np.log(diagonals).sum(axis=1)
         with np.errstate(divide="ignore"):
-            return (
-                _log_peak(self.n_dim, self.dof)
-                + np.log(self.weights)
-                - np.log(diagonals).sum(axis=1)
-            )
+            return log_peak + np.log(self.weights) - log_roots
 
     @cached_property
     def _edges(self) -> np.ndarray:

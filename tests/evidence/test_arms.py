@@ -37,14 +37,14 @@ def quasi(path=None):
 def sequential(path=None, name="hmc"):
     path = path or Counts()
     ladder = frozen(0.7, np.full(2, 0.7))
-    return SequentialArm(path, path, COARSE, make_kernel(name), ladder, n_moves=2, n_particles=256)
+    return SequentialArm(path, COARSE, make_kernel(name), ladder, n_moves=2, n_particles=256)
 
 
 def sequential_from_reference(path=None):
     path = path or Counts()
     ladder = frozen(0.7, np.full(2, 0.7))
     bridge = ReferencePath(path, WIDE)
-    return SequentialArm(bridge, WIDE, COARSE, make_kernel("hmc"), ladder, n_particles=256)
+    return SequentialArm(bridge, COARSE, make_kernel("hmc"), ladder, n_particles=256)
 
 
 ALL = {f.__name__: f for f in (importance, quasi, sequential, sequential_from_reference)}

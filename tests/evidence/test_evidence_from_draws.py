@@ -14,7 +14,7 @@ import xarray as xr
 
 import amc_pymc as amc
 
-from amc_pymc.evidence.from_draws import budget_of
+from amc_pymc.evidence.from_draws import affordable
 from amc_pymc.evidence.model import TimeLimit
 from amc_pymc.steps.stored_draws import draws_of
 from tests.evidence.evidence_models import (
@@ -324,7 +324,8 @@ def test_a_stage_begins_if_it_is_expected_to_end_in_time():
         (3600.0, 1_000_000, False),
         (None, 1_000_000, True),
     ]:
-        assert budget_of(None, TimeLimit(max_time, now), lambda: 10.0, cpu)(wanted) == allowed
+        limit = TimeLimit(max_time, now)
+        assert affordable(wanted, 10.0, math.inf, limit, cpu) == allowed
 
 
 # --- refusals -------------------------------------------------------------------------------------

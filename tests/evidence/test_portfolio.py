@@ -62,11 +62,11 @@ def test_all_arms_when_they_are_asked_for(counts):
         "smc": SequentialArm,
         "smc_reference": SequentialArm,
     }
-    assert found.arms["smc"].base is path
+    assert found.arms["smc"].path is path
     assert found.arms["smc"].ladder is pilot.ladder
     arm = found.arms["smc_reference"]
     assert arm.path.joint is path
-    assert arm.path.reference is arm.base
+    assert arm.path.reference is pilot.reference
     assert arm.ladder is not pilot.ladder
     for name in ("smc", "smc_reference"):
         arm = found.arms[name]

@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.evidence import far_modes
-from amc_pymc.evidence.far_modes import find_far_modes, nested, scan_prior
+from amc_pymc.evidence import pilot
 from amc_pymc.evidence.mcmc import make_kernel
 from amc_pymc.evidence.modes import Joint, Modes
-from amc_pymc.evidence.pilot import explore
+from amc_pymc.evidence.pilot import explore, find_far_modes, nested, scan_prior
 from amc_pymc.mixtures import StudentTMixture
 from tests.evidence.annealing.problems import FromPrior, log_normal
 
@@ -96,7 +95,7 @@ def rounds(monkeypatch):
         out.append(args)
         return scan_prior(*args)
 
-    monkeypatch.setattr(far_modes, "scan_prior", counted)
+    monkeypatch.setattr(pilot, "scan_prior", counted)
     return out
 
 

@@ -289,10 +289,14 @@ def test_posterior_draws_visit_all_copies():
     assert (np.abs(counts - n) < 5.0 * np.sqrt(n)).all()
 
 
+def plain(n_dim):
+    return Images(n_dim, (), (Exchange(np.arange(n_dim), np.ones(n_dim)),))
+
+
 def test_exchanges_that_hardly_move_a_mode_are_left_out():
     swap = Exchange(np.array([1, 0, 2]), np.ones(3))
     flip = Exchange(np.arange(3), np.array([1.0, 1.0, -1.0]))
-    symmetries = Symmetries(3, (), (swap, flip))
+    symmetries = Symmetries(plain(3), (swap, flip))
     for mode, copies in (([1, 1.1, 3], 2), ([1, 5, 3], 4), ([1, 5, 0], 2), ([1, 1, 0.1], None)):
         images = symmetries.images(np.array([mode], float), np.eye(3)[None])
         assert (None if images is None else len(images.exchanges)) == copies
@@ -303,7 +307,7 @@ def test_a_narrow_mode_breaks_a_symmetry_of_the_wide_one():
     swap = Exchange(np.array([1, 0]), np.ones(2))
     flip = Exchange(np.arange(2), -np.ones(2))
     joint = Joint(path)
-    joint.symmetries = Symmetries(2, (), (swap, flip))
+    joint.symmetries = Symmetries(plain(2), (swap, flip))
     away = np.array([[1.0, -0.5]])
     assert joint.symmetries.holding(joint.log_density, away).generators == (swap, flip)
     modes = modes_and_mixture(joint, np.array([[0.5, -0.5], [0.31, 0.3]]))

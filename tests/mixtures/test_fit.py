@@ -230,7 +230,7 @@ def test_split_where_the_excess_is():
 
 def test_many_draws_of_small_weight_count():
     """Together they have a hundred times the weight that may be left out."""
-    assert used_draws(np.zeros((1_001, 1)), np.log(np.r_[1.0, np.full(1_000, 1e-11)])).all()
+    assert used_draws(np.log(np.r_[1.0, np.full(1_000, 1e-11)])).all()
 
 
 def test_draws_without_weight_do_not_count():
