@@ -77,7 +77,7 @@ class AdaptedMixture(NamedTuple):
     relative_variances : array (rounds,)
         Relative variances for the mixtures of all rounds, estimated at the end.
     folded : StudentTMixture or None
-        With images, the mixture that they are images of.
+        With images, the mixture that they are images of; else None or the mixture itself.
     """
 
     mixture: StudentTMixture
@@ -243,8 +243,10 @@ def adapt_mixture(
     waited, tested = 0, list[StudentTMixture]()
     for number in range(rounds):
         whole = spread(mixture)
-        even = _evened(mixture) if number < rounds - 1 else mixture
-        source = whole if even is mixture else spread(even)
+        source = whole
+        if number < rounds - 1 and mixture.components > 1:
+            weights = (1.0 - _EVEN) * mixture.weights + _EVEN / mixture.components
+            source = spread(replace(mixture, weights=weights))
         x = source.sample(n_per_round - from_prior, rng)
         if from_prior:
             x = np.concatenate([np.asarray(prior_draws(from_prior, rng), float), x])
@@ -265,15 +267,7 @@ def adapt_mixture(
             mixture = _refitted(record, log_drawn, mixture, max_components, rng, images)
     at, ess = int(variances.argmin()), _ess(log_weights)
     log_mean = float(logsumexp(log_weights)) - math.log(len(log_weights))
-    folded = None if images is None else tested[at]
-    return AdaptedMixture(record.tested[at], best, ess, log_mean, variances, folded)
-
-
-def _evened(mixture: StudentTMixture) -> StudentTMixture:
-    if mixture.components == 1:
-        return mixture
-    weights = (1.0 - _EVEN) * mixture.weights + _EVEN / mixture.components
-    return replace(mixture, weights=weights)
+    return AdaptedMixture(record.tested[at], best, ess, log_mean, variances, tested[at])
 
 
 def _relative_variance(log_weights: np.ndarray, log_ratio: np.ndarray) -> float:

@@ -251,10 +251,8 @@ class Half(NamedTuple):
 
     Attributes
     ----------
-    gaussian : StudentTMixture
-        The Gaussian, a mixture of one component.
     path : ReferencePath
-        Path from the Gaussian to the posterior.
+        Path from the Gaussian, a mixture of one component, to the posterior.
     x : array (C, N, D)
         The draws.
     other : array (M, D)
@@ -267,7 +265,6 @@ class Half(NamedTuple):
         Share of the variance of the works explained by the error of the fit.
     """
 
-    gaussian: StudentTMixture
     path: ReferencePath
     x: np.ndarray
     other: np.ndarray
@@ -430,7 +427,7 @@ def halves_of(joint: Path, draws: np.ndarray) -> tuple[Half, Half]:
         works = path.values(x)[1]
         shared = _explained(works, fits[0].log_density(x) - fits[1].log_density(x))
         few, shape = _thinned(parts[1 - k], _TUNED).reshape(-1, n_dim), parts[k].shape[:2]
-        half = Half(fits[1 - k], path, parts[k], few, copies, works.reshape(shape), shared)
+        half = Half(path, parts[k], few, copies, works.reshape(shape), shared)
         found.append(half)
     return found[0], found[1]
 
@@ -478,7 +475,7 @@ def bridge_stage(
 def _at_once(half: Half, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, int]:
     """Compute the works of both ends without moves; also return the cost."""
     n = half.works.size
-    return half.path.values(half.gaussian.sample(n, rng))[1], half.works, 2 * n
+    return half.path.values(half.path.reference.sample(n, rng))[1], half.works, 2 * n
 
 
 def _moved(
@@ -494,7 +491,7 @@ def _moved(
         """The same tuning along the whole path, because the Gaussian and the posterior have the same scale."""
         return tuning
 
-    up = anneal(path, half.gaussian.sample(len(x), rng), betas, kernel, same, rng)
+    up = anneal(path, half.path.reference.sample(len(x), rng), betas, kernel, same, rng)
     down = anneal(path, x, betas[::-1], kernel, same, rng)
     return up.log_weights, -down.log_weights.reshape(chosen.shape[:2]), path.cost
 
@@ -507,7 +504,7 @@ def _tuned(
     for half in halves:
         path = Counted(half.path)
         particles = start(path, half.other, with_gradient=kernel.needs_gradient)
-        scale = half.gaussian.choleskys[0]
+        scale = half.path.reference.choleskys[0]
         tuning, _ = tune(kernel, path, particles, 1.0, rng, scale=scale, n_moves=8)
         found.append(tuning)
         cost += path.cost

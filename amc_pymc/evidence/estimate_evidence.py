@@ -321,7 +321,7 @@ def estimate_evidence(
     answer.attrs["kernel"] = moves.name
     return finished(
         answer, model, "estimate_evidence", run.tally, begin,
-        elsewhere=run.seconds_elsewhere, compiling=compiling, densities=run.densities,
+        elsewhere=run.meter.seconds, compiling=compiling, densities=run.densities,
     )  # fmt: skip
 
 
@@ -367,8 +367,8 @@ class Run:
     cores : int or None
     progressbar : bool
     tally : Tally
-    seconds_elsewhere : float
-        CPU time of other processes.
+    meter : JobMeter
+        Evaluations and CPU time of jobs.
     """
 
     model: Model
@@ -384,7 +384,7 @@ class Run:
     cores: int | None = 1
     progressbar: bool = True
     tally: Tally = field(default_factory=Tally)
-    seconds_elsewhere: float = 0.0
+    meter: JobMeter = field(default_factory=JobMeter)
 
 
 def run_evidence(run: Run) -> Answer:
@@ -521,7 +521,6 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
             names=run.names, target=run.target, budget=run.max_cost,
         )  # fmt: skip
     left, flags = _left(run.max_cost, tally.cost, portfolio)
-    meter = JobMeter()
     try:
         found = combined(
             as_arms(portfolio.arms),
@@ -532,11 +531,10 @@ def _combine(run: Run, pilot: Pilot, bridged: BridgedChains | None) -> Answer:
             **run.limit._asdict(),
             progressbar=run.progressbar,
             random_seed=arms_rng,
-            meter=meter,
+            meter=run.meter,
         )
     finally:
-        tally.add("arms", meter.counts)
-        run.seconds_elsewhere = meter.seconds
+        tally.add("arms", run.meter.counts)
     with held_back():  # the estimate is complete
         tree, numbers = found.tree, _numbers(found.tree)
         with tally.stage("checks"):

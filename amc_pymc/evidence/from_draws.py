@@ -25,10 +25,10 @@ from amc_pymc.evidence.model import (
 from amc_pymc.evidence.modes import Joint
 from amc_pymc.evidence.paths import OneCopy
 from amc_pymc.evidence.results import Answer, Evidence, effective_size, finished, uncertain
-from amc_pymc.evidence.symmetry import Images, find_symmetries
+from amc_pymc.evidence.symmetry import find_symmetries
 from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
-from amc_pymc.reading.particles.densities import ParticleDensities, counted
+from amc_pymc.reading.particles.densities import counted
 from amc_pymc.results import declared_dataset
 from amc_pymc.results.tables import ARMS
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
@@ -83,14 +83,17 @@ def evidence_from_draws(
     tally = Tally()
     with one_blas_thread(), counted() as counts:
         x = stored_draws(posterior, model, densities)
-        densities = enough_nodes(densities, x.reshape(-1, x.shape[2])[::2], target)
+        flat = x.reshape(-1, x.shape[2])
+        densities = enough_nodes(densities, flat[::2], target)
         with tally.stage("exchanges"):
-            images = _copies(model, densities, x)
+            some, variables = flat[:: max(len(flat) // _TRIED, 1)], exchangeable(model, densities)
+            found = find_symmetries(densities.values, variables, some)
+            images = None if found is None else found.apart(flat)
         path: Path = densities
         if images is not None:
-            folded, centre = images.folded_draws(x.reshape(-1, x.shape[2]))
-            path, x = OneCopy(densities, images, centre), folded.reshape(x.shape)
-        health, flat = health_of(idata, x), x.reshape(-1, x.shape[2])
+            flat, centre = images.folded_draws(flat)
+            path, x = OneCopy(densities, images, centre), flat.reshape(x.shape)
+        health = health_of(idata, x)
 
         def allowed(wanted: float) -> bool:
             """Whether a further cost is affordable."""
@@ -136,13 +139,6 @@ def evidence_from_draws(
         Answer(tree, numbers, flags, attrs), model, "estimate_evidence", tally, begin,
         compiling=compiling, densities=densities,
     )  # fmt: skip
-
-
-def _copies(model: Model, densities: ParticleDensities, x: np.ndarray) -> Images | None:
-    """Return the exchanges of labels and signs that leave the density as it is, tried at draws (C, N, D)."""
-    some = x.reshape(-1, x.shape[2])[:: max(x.shape[0] * x.shape[1] // _TRIED, 1)]
-    found = find_symmetries(densities.values, exchangeable(model, densities), some)
-    return None if found is None else found.apart(x.reshape(-1, x.shape[2]))
 
 
 def affordable(

@@ -102,19 +102,18 @@ def compiled_particles(
 
 
 def _extracted(model: Model, effects: LocalEffects | None) -> ParticleDensities:
-    if effects is None:
-        return extract_particles(model)
-    check_evidence_defined(model)
-    try:
-        return extract_marginals(model, effects.factor, effects.observed_vars)
-    except CANNOT as error:
+    if effects is not None:
+        check_evidence_defined(model)
         label = effects.factor.label
-        if effects.asked:
-            raise ValueError(
-                f"marginalize names {label}, which cannot be integrated out: {error}"
-            ) from error
-        _log.info("Not integrating %s out after all: %s", label, error)
-        return extract_particles(model)
+        try:
+            return extract_marginals(model, effects.factor, effects.observed_vars)
+        except CANNOT as error:
+            if effects.asked:
+                raise ValueError(
+                    f"marginalize names {label}, which cannot be integrated out: {error}"
+                ) from error
+            _log.info("Not integrating %s out after all: %s", label, error)
+    return extract_particles(model)
 
 
 #: Densities and the data they were compiled with. The model keeps the ids of its variables from being reused.

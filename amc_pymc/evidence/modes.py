@@ -6,11 +6,11 @@ import math
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.evidence.mcmc import Path
+from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.symmetry import Images, Symmetries
 from amc_pymc.mixtures import StudentTMixture
 
@@ -119,8 +119,7 @@ class Joint:
 
     Parameters
     ----------
-    path : Path
-        Path from the prior to the posterior.
+    path : PriorPath
     settings : PilotSettings
         Effort and thresholds of the searches.
     kept : int, default 1024
@@ -149,9 +148,8 @@ class Joint:
     array([ 0.5, -1. ])
     """
 
-    def __init__(self, path: Path, settings: PilotSettings = DEFAULTS, kept: int = 1024):
-        self.path: Any = path
-        self.n_dim, self.settings, self.kept = int(path.n_dim), settings, kept
+    def __init__(self, path: PriorPath, settings: PilotSettings = DEFAULTS, kept: int = 1024):
+        self.path, self.n_dim, self.settings, self.kept = path, int(path.n_dim), settings, kept
         self.symmetries: Symmetries | None = None
         self.images: Images | None = None
         self._last: tuple[np.ndarray, np.ndarray] | None = None
@@ -161,12 +159,11 @@ class Joint:
 
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw from the prior, (n, D)."""
-        drawn: np.ndarray = self.path.draw_prior(n, rng)
-        return drawn
+        return self.path.draw_prior(n, rng)
 
     def values(self, x: np.ndarray) -> np.ndarray:
         """Evaluate log prior and log likelihood (2, P) at points (P, D)."""
-        terms: np.ndarray = self.path.values(x)
+        terms = self.path.values(x)
         self._record(x, terms)
         return terms
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from amc_pymc.evidence.mcmc import Path
 from amc_pymc.evidence.symmetry import Images
-from amc_pymc.mixtures import log_mixture_density
+from amc_pymc.mixtures import StudentTMixture, log_mixture_density
 
 
 class PriorPath(Path, Protocol):
@@ -18,19 +18,6 @@ class PriorPath(Path, Protocol):
 
     def draw_prior(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Draw from the prior, (n, D)."""
-
-
-class Reference(Protocol):
-    """Normalised density that can be sampled."""
-
-    def log_density(self, x: np.ndarray) -> np.ndarray:
-        """Evaluate the log density (P,) at points (P, D)."""
-
-    def log_density_and_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Evaluate the log density (P,) and its gradients (P, D)."""
-
-    def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw n points (n, D)."""
 
 
 class ReferencePath:
@@ -42,7 +29,7 @@ class ReferencePath:
     ----------
     joint : Path
         Path from the prior to the posterior; base plus slope is log prior plus log likelihood.
-    reference : Reference
+    reference : StudentTMixture
 
     Examples
     --------
@@ -61,7 +48,7 @@ class ReferencePath:
            [ 2.69,  2.69]])
     """
 
-    def __init__(self, joint: Path, reference: Reference):
+    def __init__(self, joint: Path, reference: StudentTMixture):
         self.joint, self.reference, self.n_dim = joint, reference, joint.n_dim
 
     def values(self, x: np.ndarray) -> np.ndarray:

@@ -197,14 +197,14 @@ def explore(
     try:
         if not fitted:
             return replace(nothing, unfit=False)
-        return _fitted(nothing, joint, kernel, rng, many, variables, report, over)
+        return _fitted(joint, ladder, kernel, rng, many, variables, report, over)
     except KeyboardInterrupt as error:
         raise PilotInterrupted(nothing) from error
 
 
 def _fitted(
-    climbed: Pilot,
     joint: Joint,
+    ladder: Ladder,
     kernel: Kernel,
     rng: np.random.Generator,
     many: bool,
@@ -213,7 +213,6 @@ def _fitted(
     over: Callable[[], bool],
 ) -> Pilot:
     """Search for modes, and fit a mixture."""
-    ladder = climbed.ladder
     report("modes")
     if variables is not None:
         some = np.unique(ladder.particles.x, axis=0)[:: max(len(ladder.particles.x) // 4, 1)]

@@ -182,11 +182,10 @@ def choose_mixture(
     for k in range(1, max_components + 1):
         fitted = fit_student_t_mixture(draws.x, np.log(draws.w), n_components=k, rng=rng, n_iter=30)
         score = information_criterion(fitted, draws.x, draws.w)
+        waited += 1
         if best is None or score > best_score:
             best, best_score, waited = fitted, score, 0
-        else:
-            waited += 1
-        if waited == _PATIENCE:
+        elif waited == _PATIENCE:
             break
     assert best is not None
     return best
@@ -373,26 +372,12 @@ def _maximised(
 ) -> StudentTMixture:
     """Return the mixture of the means and shrunk scatter matrices with weights proportional to rows of `member`."""
     parts = member / member.sum(axis=1, keepdims=True)
-    means = parts @ draws.x
-    scatter = np.empty((len(parts), *2 * (draws.x.shape[1],)))
+    means, d, floor = parts @ draws.x, draws.x.shape[1], draws.variance_floor
+    scatter = np.empty((len(parts), d, d))
     for j, part in enumerate(parts):
         root = (draws.x - means[j]) * np.sqrt(part)[:, None]
         scatter[j] = root.T @ root
     share = share / share.sum()
-    factors = _shrunk(scatter, counts, share, draws, target, strength)
-    return StudentTMixture(share, means, factors, dof)
-
-
-def _shrunk(
-    scatter: np.ndarray,
-    counts: np.ndarray,
-    share: np.ndarray,
-    draws: WeightedDraws,
-    target: np.ndarray | None,
-    strength: float,
-) -> np.ndarray:
-    """Return Cholesky factors (K, D, D) of scatter matrices shrunk towards the target."""
-    d, floor = scatter.shape[1], draws.variance_floor
     if target is None:  # the pooled matrix, shrunk towards its diagonal
         pooled = np.tensordot(share, scatter, 1)
         diagonal = np.maximum(pooled.diagonal(), floor)
@@ -410,7 +395,8 @@ def _shrunk(
             sizes = (counts * own + few) / (np.maximum(counts - 1.0, 0.0) + few)
         goals = sizes[:, None, None] * (target @ target.transpose(0, 2, 1))
     n = counts[:, None, None]
-    return np.stack([_factor(m, floor) for m in (n * scatter + strength * goals) / (n + strength)])
+    shrunk = (n * scatter + strength * goals) / (n + strength)
+    return StudentTMixture(share, means, np.stack([_factor(m, floor) for m in shrunk]), dof)
 
 
 def _factor(matrix: np.ndarray, floor: np.ndarray) -> np.ndarray:
@@ -493,11 +479,7 @@ def used_draws(log_weights: np.ndarray) -> np.ndarray:
 def checked_draws(x: np.ndarray, log_weights: np.ndarray | None) -> WeightedDraws:
     """Return draws with normalised weights, or raise an error."""
     x = np.asarray(x, float, order="C")
-    if log_weights is None:
-        if not np.isfinite(x).all():
-            raise ValueError("x must be finite.")
-        return WeightedDraws(x, np.full(len(x), 1.0 / len(x)))
-    lw = np.asarray(log_weights, float)
+    lw = np.zeros(len(x)) if log_weights is None else np.asarray(log_weights, float)
     if np.isnan(lw).any() or (lw == math.inf).any():
         raise ValueError("log_weights must be numbers or -inf, got nan or inf.")
     if not (lw > -math.inf).any():
@@ -505,6 +487,7 @@ def checked_draws(x: np.ndarray, log_weights: np.ndarray | None) -> WeightedDraw
     used = used_draws(lw)
     x, lw = x[used], lw[used]
     if not np.isfinite(x).all():
-        raise ValueError("x must be finite where weights are positive.")
+        where = "" if log_weights is None else " where weights are positive"
+        raise ValueError(f"x must be finite{where}.")
     w = np.exp(lw - lw.max())
     return WeightedDraws(x, w / w.sum())

@@ -129,7 +129,7 @@ def test_fits_do_not_see_the_draws_they_are_bridged_with():
     changed = x.copy()
     changed[:, 250:] *= 2.0
     first, second = halves_of(density, x), halves_of(density, changed)
-    roots = [[half.gaussian.choleskys for half in halves] for halves in (first, second)]
+    roots = [[half.path.reference.choleskys for half in halves] for halves in (first, second)]
     np.testing.assert_array_equal(roots[0][1], roots[1][1])
     assert not np.array_equal(roots[0][0], roots[1][0])
     np.testing.assert_array_equal(first[0].x, x[:, :250])
