@@ -398,7 +398,7 @@ def bridge_draws(
         spent = 0
         if target is not None and stage.believed and stage.mcse <= target:
             break
-        steps = _affordable(_next(stage, target, halves), stage.steps, halves, budget)
+        steps = _next(stage, target, halves, budget)
 
 
 def tension_of(stages: list[Stage], nats: float = _APART) -> float:
@@ -485,14 +485,10 @@ def _moved(
     betas = np.linspace(0.0, 1.0, steps + 1)
     chosen = _thinned(half.x, _ANNEALED)
     x = chosen.reshape(-1, half.path.n_dim)
-    path = Counted(half.path)
-
-    def same(beta: float) -> Tuning:
-        """The same tuning along the whole path, because the Gaussian and the posterior have the same scale."""
-        return tuning
-
-    up = anneal(path, half.path.reference.sample(len(x), rng), betas, kernel, same, rng)
-    down = anneal(path, x, betas[::-1], kernel, same, rng)
+    path, from_gaussian = Counted(half.path), half.path.reference.sample(len(x), rng)
+    # The same tuning along the whole path, because the Gaussian and the posterior have the same scale.
+    up = anneal(path, from_gaussian, betas, kernel, lambda beta: tuning, rng)
+    down = anneal(path, x, betas[::-1], kernel, lambda beta: tuning, rng)
     return up.log_weights, -down.log_weights.reshape(chosen.shape[:2]), path.cost
 
 
@@ -518,26 +514,17 @@ def _thinned(draws: np.ndarray, n: int) -> np.ndarray:
     return draws[:, np.linspace(0, length - 1, kept).round().astype(int)]
 
 
-def _annealed_works(halves: tuple[Half, Half]) -> int:
-    """Return the number of works of a stage with moves."""
-    return sum(2 * _thinned(h.x, _ANNEALED)[:, :, 0].size for h in halves)
-
-
-def _affordable(
-    steps: int, done: int, halves: tuple[Half, Half], budget: Callable[[float], bool]
+def _next(
+    stage: Stage, target: float | None, halves: tuple[Half, Half], budget: Callable[[float], bool]
 ) -> int:
-    """Return the largest affordable number of steps above `done` and at most `steps`; 0 if none is.
+    """Return the number of steps of the next stage; 0 if none is affordable.
 
-    A move is assumed to cost three gradients.
+    It is predicted from the last error if that is reliable. A move is assumed to cost three gradients.
     """
-    price, less = 6.0 * _annealed_works(halves), [s for s in STEPS if done < s <= steps]
-    return next((s for s in reversed(less) if budget(price * s)), 0)
-
-
-def _next(stage: Stage, target: float | None, halves: tuple[Half, Half]) -> int:
-    """Return the number of steps of the next stage, predicted from the last error if that is reliable."""
-    if target is None or not stage.believed:
-        return max(_GROWTH * stage.steps, 2 * _GROWTH)
-    wanted = _SPARE * stage.steps * (stage.mcse / target) ** 2 * stage.draws
-    wanted /= _annealed_works(halves)
-    return next((s for s in STEPS if s > stage.steps and s >= wanted), STEPS[-1])
+    works = sum(2 * _thinned(h.x, _ANNEALED)[:, :, 0].size for h in halves)
+    most = max(_GROWTH * stage.steps, 2 * _GROWTH)
+    if target is not None and stage.believed:
+        wanted = _SPARE * stage.steps * (stage.mcse / target) ** 2 * stage.draws / works
+        most = next((s for s in STEPS if s > stage.steps and s >= wanted), STEPS[-1])
+    more = [s for s in STEPS if stage.steps < s <= most]
+    return next((s for s in reversed(more) if budget(6.0 * works * s)), 0)

@@ -254,8 +254,7 @@ class BridgedChains(NamedTuple):
 
     def answers(self, target: float | None, pilot: Pilot) -> bool:
         """Whether the result is reliable, meets the target, and is not below the estimate of the pilot run."""
-        wanted = math.inf if target is None else target
-        good = self.believed and self.mcse <= wanted
+        good = self.believed and (target is None or self.mcse <= target)
         return good and pilot.exceeds(self.log_z, self.mcse) == 0.0
 
 

@@ -193,10 +193,10 @@ def explore(
         joint, x, kernel, rng,
         n_moves=settings.few_moves if many else settings.moves, n_particles=n, report=report,
     )  # fmt: skip
-    nothing = Pilot(ladder, None, None, x[:0], np.empty(0), 0.0, unfit=True)
+    nothing = Pilot(ladder, None, None, x[:0], np.empty(0), 0.0, unfit=fitted)
+    if not fitted:
+        return nothing
     try:
-        if not fitted:
-            return replace(nothing, unfit=False)
         return _fitted(joint, ladder, kernel, rng, many, variables, report, over)
     except KeyboardInterrupt as error:
         raise PilotInterrupted(nothing) from error

@@ -109,11 +109,11 @@ def fit_student_t_mixture(
     if start is not None:
         mixture = start.with_dof(dofs[np.abs(1.0 / dofs - 1.0 / start.dof).argmin()])
     else:
-        if labels is not None:
-            found = labels if log_weights is None else labels[used_draws(log_weights)]
-        else:
-            found = seeded_labels(draws, n_components, rng)
-        member = np.where(found == np.unique(found)[:, None], draws.w, 0.0)
+        if labels is None:
+            labels = seeded_labels(draws, n_components, rng)
+        elif log_weights is not None:
+            labels = labels[used_draws(log_weights)]
+        member = np.where(labels == np.unique(labels)[:, None], draws.w, 0.0)
         middle = dofs[len(dofs) // 2]
         mixture = _maximised(draws, member, *_draws_of(member), middle, None, strength)
     target = None if start is None else start.choleskys
