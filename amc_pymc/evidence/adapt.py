@@ -423,10 +423,9 @@ def second_look(
     if adapted.log_mean == -math.inf:
         return -math.inf, np.empty((0, joint.n_dim))
     near, size = _scattered(joint, adapted.one_copy, rng), joint.settings.block
-    blocks = [near[i : i + size] for i in range(0, len(near), size)]
     x, terms = joint.highest()
-    x = np.concatenate([x, near])
-    terms = np.concatenate([terms, *(joint.values(block) for block in blocks)], axis=1)
+    parts = [joint.values(near[i : i + size]) for i in range(0, len(near), size)]
+    x, terms = np.concatenate([x, near]), np.concatenate([terms, *parts], axis=1)
     drawn = finite(joint.draw_prior(joint.settings.starts, rng))
     starts = np.concatenate([heaviest(joint, adapted, x, terms), drawn])
     return search_again(joint, adapted, laplace, starts, rng)

@@ -131,7 +131,8 @@ class SequentialArm:
         self.path, self.betas, self.kernel, self.ladder = path, betas, kernel, ladder
         self.n_moves, self.n_particles = n_moves, n_particles
         self.of_particle = expected_cost(kernel, ladder, len(betas) - 2, n_moves)
-        self.cost = self.of_particle * n_particles if isinstance(kernel, HMC) else None  # random
+        # The cost of other kernels is random.
+        self.cost = self.of_particle * n_particles if isinstance(kernel, HMC) else None
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Draw the logarithms (n,) of estimates, and their costs."""

@@ -104,10 +104,10 @@ def compiled_particles(
 def _extracted(model: Model, effects: LocalEffects | None) -> ParticleDensities:
     if effects is not None:
         check_evidence_defined(model)
-        label = effects.factor.label
         try:
             return extract_marginals(model, effects.factor, effects.observed_vars)
         except CANNOT as error:
+            label = effects.factor.label
             if effects.asked:
                 raise ValueError(
                     f"marginalize names {label}, which cannot be integrated out: {error}"
