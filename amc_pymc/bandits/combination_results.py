@@ -202,14 +202,17 @@ def missed(run: Combination, target: float) -> bool:
 
 
 def _error(run: Combination) -> float:
-    """Return the standard error of the predictable estimate, on the log scale of its logarithm."""
+    """Return the standard error of the predictable estimate, on the log scale of its logarithm; inf for that of zero."""
     found = run.estimate("predictable")
-    return found.mcse / found.mean if run.scale == "log" else found.mcse
+    unit = found.mean if run.scale == "log" else 1.0
+    return found.mcse / unit if unit else math.inf
 
 
 def _missed_target(run: Combination, budget: Any) -> Flag | None:
     if not missed(run, budget.target):
         return None
+    if all(r.offset == -math.inf for r in run.records):
+        return flag("all_zero")
     argument = "max_cost" if budget.unit == "cost" else "draws"
     given = f"{argument}={budget.total:g}"
     return flag(

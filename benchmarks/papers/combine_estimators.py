@@ -16,13 +16,12 @@ import math
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from amc_pymc.bandits import LogLoss, RunningRange, make_policy
-from amc_pymc.bandits.arms import as_arms
-from amc_pymc.bandits.combination import Combination, plan_rounds, run_here
+from amc_pymc.bandits.arms import as_arms, draw, join_samples
+from amc_pymc.bandits.combination import Combination, plan_rounds
 from amc_pymc.rng import as_generator, spawn_generators
 from benchmarks.harness import options, results
 from benchmarks.harness.options import Option
@@ -60,29 +59,29 @@ class Linear:
         return 1.0 + self.rho * w.sum(axis=1) / math.sqrt(self.q) + noise, None, w
 
 
-class Suite(NamedTuple):
-    """Arms of one problem."""
-
-    title: str
-    arms: tuple[LogNormal, ...]
-
-
 LADDER = (
     LogNormal(3.7, 100), LogNormal(1.85, 400), LogNormal(0.925, 1600), LogNormal(0.4625, 6400),
 )  # fmt: skip
+#: Titles and arms of problems.
 SUITES = {
-    "ladder": Suite("annealing with 100 ... 6400 temperatures, cost in proportion", LADDER),
-    "three": Suite("the ladder without its worst arm", LADDER[1:]),
-    "poisoned": Suite(
-        "the same with a catastrophic arm, s = 6", (*LADDER[1:], LogNormal(6.0, 1600))
-    ),
-    "equal": Suite("s = 2, 1, 0.7, 0.5 at equal cost", tuple(map(LogNormal, (2.0, 1.0, 0.7, 0.5)))),
+    "ladder": ("annealing with 100 ... 6400 temperatures, cost in proportion", LADDER),
+    "three": ("the ladder without its worst arm", LADDER[1:]),
+    "poisoned": ("the same with a catastrophic arm, s = 6", (*LADDER[1:], LogNormal(6.0, 1600))),
+    "equal": ("s = 2, 1, 0.7, 0.5 at equal cost", tuple(map(LogNormal, (2.0, 1.0, 0.7, 0.5)))),
 }
+
+
+def run_here(run: Combination, rng: np.random.Generator) -> Combination:
+    """Run all rounds with one generator for decisions and draws."""
+    while (decided := run.next_round(rng)) is not None:
+        pulls = zip(run.arms, decided.counts, strict=True)
+        run.record(decided, [draw(arm, int(n), rng) if n else join_samples([]) for arm, n in pulls])
+    return run
 
 
 def work(name: str, wanted: str, pulls: int, runs: int, rng: np.random.Generator) -> np.ndarray:
     """Estimates of a number of runs and the errors they state, (runs, 6)."""
-    suite = SUITES[name].arms
+    _, suite = SUITES[name]
     arms, costs = as_arms(suite), np.array([a.cost for a in suite])
     budget = pulls * best(suite).cost
     first = min(3.0 * costs.sum(), max(costs.sum(), 0.2 * budget))
@@ -109,20 +108,22 @@ def measure(options) -> list[dict]:
     """All suites, budgets and policies."""
     rows = []
     with ProcessPoolExecutor(options.cores) as pool:
-        for name, suite in SUITES.items():
+        for name, (_, arms) in SUITES.items():
             for pulls in options.pulls:
                 for policy in options.policies if name == "ladder" else ["lcb"]:
                     parts = options.cores * 4
                     rngs = spawn_generators([options.seed, pulls, POLICIES.index(policy)], parts)
                     each = partial(work, name, policy, pulls, options.runs // parts)
                     found = np.concatenate(list(pool.map(each, rngs)))
-                    rows.append(summary(name, suite, policy, pulls, found))
+                    rows.append(summary(name, arms, policy, pulls, found))
     return rows
 
 
-def summary(name: str, suite: Suite, policy: str, pulls: int, found: np.ndarray) -> dict:
+def summary(
+    name: str, arms: Sequence[LogNormal], policy: str, pulls: int, found: np.ndarray
+) -> dict:
     """Ratios of errors to the best arm's, with standard errors."""
-    target = best(suite.arms).variance / pulls
+    target = best(arms).variance / pulls
     row = {"suite": name, "policy": policy, "pulls": pulls, "runs": len(found)}
     for j, weights in enumerate(WEIGHTS):
         squared = (found[:, j] - 1.0) ** 2
@@ -163,7 +164,6 @@ def caplet(options) -> str:
         pilot = [a.sample(options.pilot, rng) for a in product.arms()]
         variances = [float(x.var()) for x in pilot]
         truth = float(np.average([x.mean() for x in pilot], weights=1.0 / np.array(variances)))
-        least = min(variances)
         for draws in options.draws:
             found = []
             for _ in range(runs):
@@ -175,7 +175,7 @@ def caplet(options) -> str:
                 )
                 run_here(run, rng)
                 found.append([run.estimate(w).mean for w in WEIGHTS])  # type: ignore[arg-type]
-            squared = (np.array(found) - truth) ** 2 * draws / least
+            squared = (np.array(found) - truth) ** 2 * draws / min(variances)
             error = squared.std(axis=0) / math.sqrt(runs)
             cells = [f"{m:.3f} ± {e:.2f}" for m, e in zip(squared.mean(axis=0), error, strict=True)]
             lines.append(
@@ -208,8 +208,8 @@ def controls(options) -> str:
             lines.append([
                 str(q), f"{rho:g}", str(draws), *(_ratio(found[:, j], found[:, 2]) for j in (0, 1)),
             ])  # fmt: skip
-    headers = ["q", "rho", "draws", "predictable / plain mean", "inverse_variance / plain mean"]
-    return markdown(headers, lines)
+    told = [f"{weights} / plain mean" for weights in ("predictable", "inverse_variance")]
+    return markdown(["q", "rho", "draws", *told], lines)
 
 
 def _ratio(a: np.ndarray, b: np.ndarray) -> str:
@@ -238,7 +238,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             "Root-mean-square error over that of the best arm given the whole budget, "
             f"{o.runs:,} runs a line. Estimates by weights.",
             table(rows),
-            "\n".join(f"- `{k}`: {s.title}" for k, s in SUITES.items()),
+            "\n".join(f"- `{k}`: {title}" for k, (title, _) in SUITES.items()),
             "## A caplet, sixteen drifts at equal cost\n\nn MSE / V*, 1 for the best drift alone.",
             caplet(o),
             "## Control variates\n\nMean squared errors on the same draws.",

@@ -257,6 +257,17 @@ def test_equal_values_are_no_exact_estimate(n_arms):
     assert 0.0 < error < 4e-3 and abs(mean_of(found) - 0.01) < 4.0 * error
 
 
+@pytest.mark.parametrize("budget", [{"draws": 200}, {"max_cost": 200.0}], ids=str)
+def test_weights_that_are_all_zero_miss_any_target(budget):
+    def zero(rng):
+        return -np.inf
+
+    zero.scale = "log"
+    with pytest.warns(UserWarning, match="all weights are zero"):
+        found = amc.combine_estimators([zero, zero], target_mcse=0.1, random_seed=1, **budget)
+    assert found.attrs["flag_names"] == "all_zero"
+
+
 @pytest.mark.parametrize("budget", [{"draws": 100_000}, {"target_mcse": 1e-3}], ids=str)
 @pytest.mark.parametrize("slower", [1.0, 2.0])
 def test_max_time_holds_if_the_machine_becomes_slower(monkeypatch, budget, slower):

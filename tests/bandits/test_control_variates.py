@@ -8,7 +8,7 @@ from amc_pymc.bandits import make_policy, ucbcv
 from amc_pymc.bandits.arms import as_arms
 from amc_pymc.bandits.combination import Combination, Plan
 from amc_pymc.bandits.moments import Moments
-from tests.bandits.running import run_here
+from benchmarks.papers.combine_estimators import run_here
 
 OMEGA = np.array([0.3, -1.0, 2.0])
 

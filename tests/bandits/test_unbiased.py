@@ -6,7 +6,7 @@ import pytest
 from amc_pymc.bandits import POLICIES, UCB1, RunningRange, make_policy
 from amc_pymc.bandits.arms import as_arms
 from amc_pymc.bandits.combination import Combination, Fold, plan_rounds
-from tests.bandits.running import run_here
+from benchmarks.papers.combine_estimators import run_here
 
 DRAWS = 32
 

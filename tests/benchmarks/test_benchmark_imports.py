@@ -1,5 +1,6 @@
 """Benchmarks stand on one harness and not on one another; imports do not run in a circle."""
 
+from importlib import import_module
 from pathlib import Path
 
 from test_imports import assert_no_cycle, import_graph, imported_names
@@ -39,6 +40,16 @@ def violations(module, is_package, source):
 def test_folders_import_the_harness_alone():
     problems = [p for name, module in modules().items() for p in violations(name, *module)]
     assert not problems, "\n" + "\n".join(problems)
+
+
+def test_names_of_the_package_exist():
+    missing = []
+    for module, (is_package, source) in modules().items():
+        for line, name in imported_names(module, is_package, source):
+            parent, _, last = name.rpartition(".")
+            if name.startswith("amc_pymc.") and not hasattr(import_module(parent), last):
+                missing.append(f"{module}:{line}: there is no {name}")
+    assert not missing, "\n" + "\n".join(missing)
 
 
 def test_no_cycles():
