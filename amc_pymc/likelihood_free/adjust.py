@@ -188,7 +188,7 @@ def _moved(x: np.ndarray, gaps: np.ndarray, w: np.ndarray, kind: Kind) -> Adjust
         i, j = np.triu_indices(s) if s <= _PRODUCTS else (np.arange(s), np.arange(s))
         gaps = np.concatenate([gaps, gaps[:, i] * gaps[:, j]], axis=1)
     design = np.concatenate([np.ones((len(x), 1)), gaps], axis=1)
-    inverse = _inverse(design, w)
+    inverse = weighted_inverse(design, w)
     found = inverse @ x
     leverage = np.einsum("ij,ji->i", design, inverse)
     slack = np.sqrt(1.0 - np.clip(leverage, 0.0, _MOST_LEVERAGE))
@@ -203,7 +203,7 @@ def _moved(x: np.ndarray, gaps: np.ndarray, w: np.ndarray, kind: Kind) -> Adjust
     return Adjusted(moved, x, residuals, gaps, inverse[1:], w, kind)
 
 
-def _inverse(design: np.ndarray, w: np.ndarray) -> np.ndarray:
+def weighted_inverse(design: np.ndarray, w: np.ndarray) -> np.ndarray:
     """Return the matrix (P, n) that maps responses to least-squares coefficients."""
     weighted = design * w[:, None]
     scale = np.sqrt(np.einsum("ij,ij->j", design, weighted))
@@ -232,7 +232,7 @@ def coefficients(n_summaries: int, kind: Kind) -> int:
 
 
 def adjusted_accepted(
-    u: np.ndarray,
+    x: np.ndarray,
     gaps: np.ndarray,
     distance: np.ndarray,
     log_weight: np.ndarray,
@@ -253,8 +253,8 @@ def adjusted_accepted(
 
     Parameters
     ----------
-    u : array (N, D)
-        All simulations.
+    x : array (N, D)
+        Parameters of all simulations, in the coordinates.
     gaps : array (N, S)
         Their summary statistics minus those of the data.
     distance : array (N,)
@@ -264,6 +264,7 @@ def adjusted_accepted(
     kind : Kind
         Kind of regression; for "none" the kernel is uniform.
     log_density : callable, optional
+    coordinates : Parametrisation
 
     Returns
     -------
@@ -273,9 +274,9 @@ def adjusted_accepted(
     kept = accept(distance, log_weight, tolerance)
     at = kept.index
     kernel = epanechnikov(distance[at], tolerance) if kind != "none" else np.ones(len(at))
-    found = regress(coordinates.to(u[at]), gaps[at], kept.weight * kernel, kind)
+    found = regress(x[at], gaps[at], kept.weight * kernel, kind)
     found = found._replace(coordinates=coordinates)
-    moved = u[at] if kind == "none" else found.u
+    moved = found.u
     with np.errstate(divide="ignore"):
         before_density = kept.log_weight + np.log(kernel)
     after = _with_density(before_density, moved, log_density)
@@ -477,12 +478,7 @@ def adjusted_effective(draws: AdjustedDraws, x_error: np.ndarray) -> float:
     This is the minimum of :math:`\mathrm{sd}_d^2 / \mathrm{se}_d^2` over coordinates on the normal scale, for
     standard errors (D,) by :func:`adjusted_mean`, but at most Kish's effective sample size of the weights.
     """
-    variance = _variance(draws)
+    x, weight = NONCENTRED.to(draws.u), draws.accepted.weight
+    variance = weight @ (x - weight @ x) ** 2
     known = (x_error > 0.0) & np.isfinite(x_error)
     return float(min([draws.accepted.effective, *(variance[known] / x_error[known] ** 2)]))
-
-
-def _variance(draws: AdjustedDraws) -> np.ndarray:
-    """Return variances (D,) of draws on the normal scale."""
-    x, weight = NONCENTRED.to(draws.u), draws.accepted.weight
-    return weight @ (x - weight @ x) ** 2

@@ -21,6 +21,7 @@ from amc_pymc.likelihood_free.adjust import (
     epanechnikov,
     regress,
 )
+from amc_pymc.likelihood_free.by_group import ByGroup, Simulations
 from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.learned import learn_and_apply
 from amc_pymc.likelihood_free.model_problem import ModelProblem
@@ -122,23 +123,11 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     tilt = None if own is None else tilted(positions, gaps, distance, weighted)
     pseudo = pseudo_observed(positions[0], distance, weighted, base, tilt, rng)
     data = np.concatenate([summaries[pseudo], run.observed[None]])
-    spaces: list[Space] = []
-    if learns:
-        how, fold, found, of_data = learn_and_apply(
-            summaries, positions[-1], run.observed, rng, near=pseudo, distance=distance,
-            progressbar=run.progressbar,
-        )  # fmt: skip
-        of_pseudo = np.broadcast_to(found[pseudo], (len(of_data), len(pseudo), found.shape[1]))
-        targets, units = np.concatenate([of_pseudo, of_data], axis=1), np.ones(found.shape[1])
-        spaces = [
-            Space(f"learned, {c.name}", c, x, found, fold, targets, units, regression=how.name)
-            for c, x in zip(by, positions, strict=True)
-        ]
+    found = Simulations(summaries, log_weight, distance, pseudo, data)
+    spaces = learned_spaces(run, found, by, positions, rng) if learns else []
     fewest = min(base, max(_FEWEST, _CLOSER * base))
-    # Marginal regressions of a single parameter are the joint ones.
-    kinds = _KINDS_LEARNED if u.shape[1] > 1 else _KINDS_LEARNED[:3]
     offered = spaces if adjust != "regression" else []
-    tried = [c for space in offered for c in candidates(space, kinds, fewest, total)]
+    tried = [c for space in offered for c in candidates(space, space.kinds, fewest, total)]
     if adjust != "learned" or not learns:
         units = distance_units(gaps, distance) if run.scale is None else run.scale.spread
         fold = np.zeros(len(at), int)
@@ -162,14 +151,58 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
         n = _enough(effective_of_first(weight), wanted)
         tolerance = float(distance[order[n - 1]])
     draws = adjusted_accepted(
-        u, space.gaps(-1), distance, log_weight, tolerance, kind, density, space.coordinates
-    )
+        space.moved, space.gaps(-1), distance, log_weight, tolerance, kind, density,
+        space.coordinates if space.given is None else space.given.at_data(),
+    )  # fmt: skip
     out = np.full(len(out), math.inf)
     out[at] = distance
     if draws is not None:
         accepted = draws.accepted
         draws = draws._replace(accepted=accepted._replace(index=at[accepted.index]))
     return AdjustedRun(draws, out, choice)
+
+
+def learned_spaces(
+    run: AbcRun,
+    found: Simulations,
+    by: Sequence[Parametrisation],
+    positions: Sequence[np.ndarray],
+    rng: np.random.Generator,
+) -> list[Space]:
+    """Return spaces of learned statistics for each parametrisation and its positions (N, D).
+
+    If effects and summary statistics belong to groups, there are also spaces in which only the other parameters are
+    regressed: groups are alike, or each is learned by itself.
+    """
+    groups = run.problem.groups() if isinstance(run.problem, ModelProblem) else None
+    each = list(zip(by, positions, strict=True))
+
+    def learned(
+        features: Callable[[np.ndarray], np.ndarray], x: np.ndarray, *, thorough: bool = True
+    ) -> tuple[Space, np.ndarray]:
+        """Return a space for parameters x (N, P), and expected parameters (M + 1, P)."""
+        how, fold, statistics, of_data = learn_and_apply(
+            features(found.summaries), x, features(found.data)[-1], rng, thorough=thorough,
+            near=found.pseudo, distance=found.distance, progressbar=run.progressbar,
+        )  # fmt: skip
+        of_pseudo = np.repeat(statistics[None, found.pseudo], len(of_data), axis=0)
+        targets = np.concatenate([of_pseudo, of_data], axis=1)
+        units = np.ones(len(how.sigma))
+        expected = (targets.mean(axis=0) * how.sigma)[:, : x.shape[1]]
+        return Space("", by[-1], x, statistics, fold, targets, units, how.name), expected
+
+    space, _ = learned(np.asarray, positions[-1], thorough=groups is None)
+    out = [space._replace(name=f"learned, {c.name}", coordinates=c, x=x) for c, x in each]
+    if groups is None:
+        return out
+    shared = np.delete(positions[-1], groups.effects, axis=1)
+    for alike, features in ((True, groups.features), (False, np.asarray)):
+        space, phi = learned(features, shared)
+        for c, x in each:
+            given = ByGroup(groups, c, x, found, phi, alike, rng)
+            name = f"by group, {c.name}, alike={alike}"
+            out.append(space._replace(name=name, coordinates=c, x=x, given=given))
+    return out
 
 
 def distance_units(gaps: np.ndarray, distance: np.ndarray) -> np.ndarray:
@@ -296,6 +329,8 @@ class Space(NamedTuple):
         Units of the statistics in which the distance is Euclidean.
     regression : str
         Name of the regression that learned the statistics; "" if none were learned.
+    given : ByGroup, optional
+        Distribution of the effects of groups given the other parameters. Only these are regressed then.
     """
 
     name: str
@@ -306,6 +341,18 @@ class Space(NamedTuple):
     targets: np.ndarray
     units: np.ndarray
     regression: str = ""
+    given: ByGroup | None = None
+
+    @property
+    def moved(self) -> np.ndarray:
+        """Parameters (N, P) that are regressed."""
+        return self.x if self.given is None else self.given.x
+
+    @property
+    def kinds(self) -> Sequence[Kind]:
+        """Kinds of regressions on learned statistics; marginal ones of a single parameter are the joint ones."""
+        joint = self.given is not None or self.x.shape[1] == 1
+        return _KINDS_LEARNED[:3] if joint else _KINDS_LEARNED
 
     def distance(self, m: int) -> np.ndarray:
         """Return distances (N,) from pseudo-observed data set m."""
@@ -417,10 +464,14 @@ def best_candidate(
             if not mine:
                 continue
             x, prior = space.x, float(space.coordinates.log_prior(space.x[[j]])[0])
+            own: np.ndarray | slice = slice(None)
             near = _Near(space, m, int(j), log_weight)
+            if near.given is not None:
+                # The density is that of shared parameters times those of the effects given them.
+                own, prior = near.given.shared, prior - near.given.log_density(x[j])
             for c in mine:
                 moved, weight = _adjusted(tried[c], near, log_density, tilt)
-                scores[c, m] = kernel_score(moved, weight, x[j], prior, _BANDWIDTHS)
+                scores[c, m] = kernel_score(moved[:, own], weight, x[j, own], prior, _BANDWIDTHS)
                 if weight.any():
                     w = weight / weight.sum()
                     mean = w @ moved
@@ -469,6 +520,7 @@ class _Near:
 
     def __init__(self, space: Space, m: int, own: int, log_weight: np.ndarray):
         self.space, self.m = space, m
+        self.given = None if space.given is None else space.given.given(m)
         distance = space.distance(m)
         distance[own] = math.inf
         self.order, self.weight = closest_first(distance, log_weight)
@@ -487,10 +539,12 @@ def _adjusted(
     *closest, tolerance = near.closest(candidate.draws)
     thinned = slice(None, None, math.ceil(len(closest[0]) / _REGRESSED))
     index, weight, distance = (a[thinned] for a in closest)
-    moved = near.space.x[index]
+    moved = near.space.moved[index]
     if candidate.kind != "none":
         weight = weight * epanechnikov(distance, tolerance)
         moved = regress(moved, near.space.gaps(near.m, index), weight, candidate.kind).x
+    if near.given is not None:
+        moved = near.given.whole(moved)
     if tilt is not None:
         weight = weight * relative(tilt.log(moved))
     if log_density is None:

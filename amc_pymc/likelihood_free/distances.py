@@ -30,16 +30,12 @@ def statistic_function(given, data: np.ndarray) -> tuple[Callable[[np.ndarray], 
             return statistic, False
     fn = _wrapped(given)
     if fn is np.median:
-        return _medians, False
+        return lambda x: np.median(x.reshape(len(x), -1), axis=1)[:, None], False
     if fn is not None:
         return lambda x: np.stack([np.atleast_1d(np.asarray(fn(s), dtype=float)) for s in x]), True
     x = pt.tensor(dtype=data.dtype, shape=data.shape)
     graph = Batched([x], [given(x)])
     return lambda x: graph([x], len(x))[0], False
-
-
-def _medians(x: np.ndarray) -> np.ndarray:
-    return np.median(x.reshape(len(x), -1), axis=1)[:, None]
 
 
 _STATISTICS: tuple[tuple[Any, Callable[[np.ndarray], np.ndarray]], ...] = (

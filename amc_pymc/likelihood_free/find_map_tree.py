@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,17 @@ from amc_pymc.likelihood_free.learned import learned_distance
 from amc_pymc.likelihood_free.map_mode import Mode, estimate_mode
 from amc_pymc.likelihood_free.map_search import MapHistory, lowered, map_batches, map_rounds
 from amc_pymc.likelihood_free.partition import whole_cube
-from amc_pymc.likelihood_free.problem import Problem, are_whole, gaussian_kernel
+from amc_pymc.likelihood_free.problem import (
+    Problem,
+    are_whole,
+    gaussian_kernel,
+    shaped,
+    values_at,
+)
 from amc_pymc.likelihood_free.run import MOST_SUMMARIES, as_problem, failure_flags, simulation_run
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.results import declared_dataset
-from amc_pymc.results.tables import MAP_BOX, MAP_ROUNDS
+from amc_pymc.results.tables import MAP_ROUNDS
 from amc_pymc.rng import RandomSeed
 from amc_pymc.steps.model_groups import draws_group
 
@@ -106,9 +111,8 @@ def find_MAP_tree(
         standard error ``log_density_se``, ``tolerance`` of the estimate, ``simulations``, ``summaries`` ("learned" if simulations near the mode of the
         given distance came no closer to the data than draws from the prior), ``flags`` and ``flag_names``,
         separated by "; "), ``mode_se`` (standard errors of free variables relative to the mode at the lowest
-        tolerance, estimated bias included; nan if unknown), ``box`` (corners of the best box in the
-        unit cube) and ``rounds`` (by batch: tolerance, accepts, boxes, value of the best box as log density, its
-        centre, simulations).
+        tolerance, estimated bias included; nan if unknown) and ``rounds`` (by batch: tolerance, boxes, centre of the best
+        box in the unit cube, simulations).
 
     Raises
     ------
@@ -146,9 +150,7 @@ def find_MAP_tree(
     """
     tolerance = positive_or_none("tolerance", tolerance)
     problem, model = as_problem(model)
-    whole = [
-        c for c, is_whole in zip(problem.coordinates, are_whole(problem), strict=True) if is_whole
-    ]
+    whole = np.array(problem.coordinates)[are_whole(problem)].tolist()
     if whole:
         raise ValueError(
             f"find_MAP_tree needs continuous parameters, and {whole[0]!r} is a whole number; sample_abc_tree returns the "
@@ -189,10 +191,7 @@ def find_MAP_tree(
             doubts = [flag("mode_by_learning"), *_flags(problem, history, mode, None)]
     flags = list(dict.fromkeys([*flags, *doubts]))
     warn_of(flags, "Likelihood-free inference")
-    values = problem.parameters(mode.u[None])
-    if hasattr(problem, "deterministics"):
-        values = {**values, **problem.deterministics(values)}
-    values = {k: np.asarray(np.asarray(v)[0]) for k, v in values.items()}
+    values = {k: np.asarray(np.asarray(v)[0]) for k, v in values_at(problem, mode.u[None]).items()}
     if not return_raw:
         return values
     attrs = {
@@ -261,29 +260,19 @@ def _tree(
     mode: Mode,
     attrs: dict[str, Any],
 ) -> xr.DataTree:
-    ends = np.cumsum([math.prod(shape) for shape in problem.shapes.values()])
-    errors = {
-        name: part.reshape(shape)
-        for (name, shape), part in zip(
-            problem.shapes.items(), np.split(mode.se, ends[:-1]), strict=True
-        )
-    }
 
-    def group(arrays: Mapping[str, np.ndarray]) -> xr.Dataset:
-        found = draws_group(model, {k: v[None] for k, v in arrays.items()}, n_chains=1)
+    def group(arrays: dict[str, np.ndarray]) -> xr.Dataset:
+        found = draws_group(model, arrays, n_chains=1)
         return found.isel(chain=0, draw=0, drop=True).drop_attrs(deep=False)  # such as the time
 
-    rounds, box = history.rounds, history.best_box(errors=1.0)
-    corners = {"lower": history.partition.lower[box], "upper": history.partition.upper[box]}
-    names = ("tolerance", "accepts", "boxes", "value", "incumbent")
-    columns = {name: np.array([getattr(r, name) for r in rounds]) for name in names}
-    columns["simulations"] = np.array([len(r.u) for r in rounds])
+    names = ("tolerance", "boxes", "incumbent")
+    columns = {name: np.array([getattr(r, name) for r in history.rounds]) for name in names}
+    columns["simulations"] = np.array([len(r.u) for r in history.rounds])
     coordinate = {"coordinate": problem.coordinates}
     return xr.DataTree.from_dict(
         {
-            "mode": group(values).assign_attrs(attrs),
-            "mode_se": group(errors),
-            "box": declared_dataset(MAP_BOX, corners, coordinate),
+            "mode": group({k: v[None] for k, v in values.items()}).assign_attrs(attrs),
+            "mode_se": group(shaped(mode.se[None], problem.shapes)),
             "rounds": declared_dataset(MAP_ROUNDS, columns, coordinate),
         }
     )

@@ -79,7 +79,10 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
     def features(data: np.ndarray) -> np.ndarray:
         # Sort first to make rounding independent of the order, too.
         x = data.reshape(len(data), m, d)
-        x = np.take_along_axis(x, _ordered(x)[..., None], axis=1)
+        order = np.lexsort(
+            np.moveaxis(x, 2, 0)[::-1], axis=1
+        )  # by the first column, then the second, ...
+        x = np.take_along_axis(x, order[..., None], axis=1)
         mean = x.mean(axis=1)
         gap = x - mean[:, None]
         covariance = np.einsum("nmi,nmj->nij", gap, gap) / m
@@ -108,11 +111,6 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
         )
 
     return features
-
-
-def _ordered(x: np.ndarray) -> np.ndarray:
-    """Return the order (n, m) of observations (n, m, d), by the first column, then the second, ..."""
-    return np.lexsort(np.moveaxis(x, 2, 0)[::-1], axis=1)
 
 
 def order_contrast(data: np.ndarray, shape: tuple[int, ...]) -> float:

@@ -51,22 +51,16 @@ class MapRound(NamedTuple):
         inf where the simulation failed, or the prior is zero.
     tolerance : float
         Tolerance h.
-    accepts : int
-        Number of simulations so far with a distance of at most h.
     boxes : int
     incumbent : array (D,)
-        Centre of the box with the largest density.
-    value : float
-        Natural logarithm of that density, the prior density times the mean label.
+        Centre of the box with the largest density, the prior density times the mean label.
     """
 
     u: np.ndarray
     distance: np.ndarray
     tolerance: float
-    accepts: int
     boxes: int
     incumbent: np.ndarray
-    value: float
 
 
 @dataclass
@@ -122,24 +116,6 @@ class MapHistory:
         )
         return prior
 
-    @property
-    def error(self) -> np.ndarray:
-        """Standard deviations (K,) of the rates."""
-        return np.sqrt(self.rate * (1.0 - self.rate) / (self.counts + 1.0))
-
-    def best_box(self, *, errors: float = 0.0) -> int:
-        """Return the box with the largest density minus `errors` standard deviations.
-
-        Boxes whose prior is zero at the centre are excluded, unless it is zero at all centres.
-        """
-        bound = self.prior * (self.rate - errors * self.error)
-        return int(np.where(np.isfinite(self.log_prior), bound, -np.inf).argmax())
-
-    def log_value(self, box: int) -> float:
-        """Return the natural logarithm of prior density times mean label in a box."""
-        with np.errstate(divide="ignore"):
-            return float(np.log(self.rate[box]) + self.log_prior[box])
-
     def choose(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Choose boxes (n,) for a batch one by one, without feedback in between, by top-two Thompson sampling.
 
@@ -172,8 +148,7 @@ class MapHistory:
         log_prior: Callable[[np.ndarray], np.ndarray],
     ) -> None:
         """Add a batch, and cut and judge boxes at its tolerance."""
-        self.rounds.append(MapRound(u, distance, tolerance, 0, 0, u[0], 0.0))
-        all_u, all_distances = self.u, self.distance
+        all_u, all_distances = np.concatenate([self.u, u]), np.append(self.distance, distance)
         labels = gaussian_kernel(all_distances, tolerance)
         self.partition = refine(self.partition, all_u, labels)
         k = self.partition.boxes
@@ -181,13 +156,9 @@ class MapHistory:
         rate = shrunk_rates(self.partition, all_u, labels, strength=_STRENGTH)
         self.rate = np.clip(rate, 0.0, 1.0)
         self.counts = np.bincount(self.partition.find(all_u), minlength=k) + _STRENGTH
-        best = self.best_box()
-        self.rounds[-1] = self.rounds[-1]._replace(
-            accepts=int((all_distances <= min(tolerance, np.finfo(float).max)).sum()),
-            boxes=k,
-            incumbent=self.centres[best],
-            value=self.log_value(best),
-        )
+        # Boxes whose prior is zero at the centre are excluded, unless it is zero at all centres.
+        value = np.where(np.isfinite(self.log_prior), self.prior * self.rate, -np.inf)
+        self.rounds.append(MapRound(u, distance, tolerance, k, self.centres[value.argmax()]))
 
 
 def map_rounds(

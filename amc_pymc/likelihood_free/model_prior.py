@@ -112,13 +112,14 @@ class PriorTransform:
     def centred(self, u: np.ndarray) -> Parametrisation | None:
         """Return coordinates by the unconstrained values of variables that depend on others, and normal quantiles else.
 
-        Unconstrained values are in units of their spread at points u (n, D). None if variables are independent, or if values are infinite.
+        Unconstrained values are in units of the spread of their variable at points u (n, D). None if variables are independent, or if values are infinite.
         """
         y = self._to_centred(u) if "levels" in self._graphs else np.full((1, 1), np.nan)
         if not np.isfinite(y).all():
             return None
-        centre = np.where(self._depends, y.mean(axis=0), 0.0)
-        spread = np.where(self._depends, np.maximum(y.std(axis=0), 1e-300), 1.0)
+        same = self._owner[:, None] == self._owner
+        centre = np.where(self._depends, [y[:, own].mean() for own in same], 0.0)
+        spread = np.where(self._depends, [max(y[:, own].std(), 1e-300) for own in same], 1.0)
         constant = np.log(spread).sum() + 0.5 * self._depends.sum() * np.log(2.0 * np.pi)
         return Parametrisation(
             "centred",
@@ -136,7 +137,12 @@ class PriorTransform:
     @property
     def _depends(self) -> np.ndarray:
         """Which coordinates (D,) belong to variables that depend on others."""
-        return np.repeat([v.depends for v in self._variables], [v.size for v in self._variables])
+        return np.array([v.depends for v in self._variables])[self._owner]
+
+    @property
+    def _owner(self) -> np.ndarray:
+        """Numbers of the variables that coordinates (D,) belong to."""
+        return np.repeat(np.arange(len(self._variables)), [v.size for v in self._variables])
 
     def _to_centred(self, u: np.ndarray) -> np.ndarray:
         return np.where(self._depends, self._unconstrained(u), NONCENTRED.to(u))

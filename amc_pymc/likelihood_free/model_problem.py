@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -10,6 +12,7 @@ from pymc.distributions.simulator import SimulatorRV, gaussian
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneTypeT
 
+from amc_pymc.likelihood_free.by_group import Groups
 from amc_pymc.likelihood_free.distances import distance_function, statistic_function
 from amc_pymc.likelihood_free.fail_safe import (
     Measure,
@@ -21,9 +24,12 @@ from amc_pymc.likelihood_free.fail_safe import (
     run_each,
 )
 from amc_pymc.likelihood_free.model_prior import PriorTransform
-from amc_pymc.likelihood_free.problem import Simulated
+from amc_pymc.likelihood_free.problem import Simulated, are_whole, labels
 from amc_pymc.likelihood_free.proposal import Parametrisation
 from amc_pymc.reading.graphs import interpreted_mode, plain_function
+
+#: Minimum number of groups that share a regression.
+_FEWEST = 3
 
 
 class ModelProblem:
@@ -87,7 +93,7 @@ class ModelProblem:
     (4,)
     """
 
-    tolerance = 1.0
+    tolerance: float | None = 1.0
 
     def __init__(self, model: pm.Model):
         found = _simulators_of(model)
@@ -129,6 +135,26 @@ class ModelProblem:
     def centred(self, u: np.ndarray) -> Parametrisation | None:
         """Return coordinates in which variables that depend on others are unconstrained values; None if none does."""
         return self._cube.centred(clipped(u, self.n_dim))
+
+    def groups(self) -> Groups | None:
+        """Return which real variables and summary statistics have a first axis of the same length; None if none do."""
+        place, real = {c: i for i, c in enumerate(self.coordinates)}, ~are_whole(self)
+        shapes = [s.shape for s in self.simulators]
+        parts = np.split(
+            np.arange(self.observed_summaries.size), np.cumsum([*map(math.prod, shapes)])
+        )
+        for n in (shape[0] for shape in shapes if shape):
+            named = (
+                labels(name, shape) for name, shape in self.shapes.items() if shape[:1] == (n,)
+            )
+            each = [[place[c] for c in own] for own in named if place.keys() >= {*own}]
+            effects = [np.reshape(own, (n, -1)) for own in each if real[own].all()]
+            if n >= _FEWEST and 0 < sum(own.size for own in effects) < self.n_dim:
+                own = [
+                    p.reshape(n, -1) for p, s in zip(parts, shapes, strict=False) if s[:1] == (n,)
+                ]
+                return Groups(np.hstack(effects), np.hstack(own))
+        return None
 
     def simulate(
         self,

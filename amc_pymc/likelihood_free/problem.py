@@ -83,25 +83,11 @@ class Problem(Protocol):
         Summary statistics of the data.
     """
 
-    @property
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of the parameters by name."""
-
-    @property
-    def n_dim(self) -> int:
-        """Number of coordinates D."""
-
-    @property
-    def coordinates(self) -> list[str]:
-        """Parameter elements that the coordinates belong to, such as "mu[0]"."""
-
-    @property
-    def tolerance(self) -> float | None:
-        """Smallest tolerance of interest."""
-
-    @property
-    def observed_summaries(self) -> np.ndarray:
-        """Summary statistics (S,) of the data."""
+    shapes: dict[str, tuple[int, ...]]
+    n_dim: int
+    coordinates: list[str]
+    tolerance: float | None
+    observed_summaries: np.ndarray
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
         """Return parameters (n, *shape) on their own scale, at points (n, D) of the unit cube."""
@@ -129,6 +115,13 @@ def values_at(problem: Problem, u: np.ndarray) -> dict[str, np.ndarray]:
     if hasattr(problem, "deterministics"):
         values = {**values, **problem.deterministics(values)}
     return values
+
+
+def shaped(columns: np.ndarray, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
+    """Return columns (n, P) as arrays (n, *shape) by name."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1]
+    each = zip(shapes.items(), np.split(columns, ends, axis=1), strict=True)
+    return {name: part.reshape(len(columns), *shape) for (name, shape), part in each}
 
 
 def are_whole(problem: Problem) -> np.ndarray:

@@ -338,11 +338,6 @@ class Proposal:
     kernels: tuple[Kernels, ...] = ()
     kernel_shares: tuple[float, ...] = ()
 
-    @property
-    def local_share(self) -> float:
-        """Share l of kernels in the draws that are not from the prior."""
-        return float(sum(self.kernel_shares))
-
     def draw(self, n: int, rng: np.random.Generator) -> Drawn:
         """Draw n parameters, with a fixed number from each part, rounded up for the prior."""
         # Round up, because this share bounds the weights; 1e-9 allows for rounding errors.
@@ -360,7 +355,7 @@ class Proposal:
     def density(self, u: np.ndarray) -> np.ndarray:
         """Return the density (n,) at points (n, D), relative to the prior."""
         learnt = 1.0 - self.share
-        each = learnt * (1.0 - self.local_share) / len(self.members)
+        each = learnt * (1.0 - sum(self.kernel_shares)) / len(self.members)
         local = [learnt * share for share in self.kernel_shares]
         return self._density(u, self.share, [each] * len(self.members) + local)[0]
 

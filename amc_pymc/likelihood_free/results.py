@@ -26,6 +26,7 @@ from amc_pymc.likelihood_free.problem import (
     accepted,
     are_whole,
     labels,
+    shaped,
     student_kernel,
     values_at,
 )
@@ -110,7 +111,7 @@ def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None
     draws, (space, kind, _) = result.draws, result.choice.candidate
     if draws is None:
         return None
-    told: dict[str, Any] = {"adjust": kind, "parametrisation": space.coordinates.name}
+    told: dict[str, Any] = {"adjust": kind, "parametrisation": draws.regression.coordinates.name}
     if space.name != "raw":
         told |= {"summaries": "learned", "regression": space.regression}
     if adjust == "auto":
@@ -130,7 +131,7 @@ def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None
     worth = adjusted_effective(draws, mcse[:d])
     return _Draws(
         draws.accepted, draws.u, worth, mean[d:], mcse[d:], result.distance, excess, told,
-        space.coordinates,
+        draws.regression.coordinates,
     )  # fmt: skip
 
 
@@ -182,6 +183,7 @@ def abc_tree_data(
     returned, smoothing = _posterior_draws(run, drawn, values, place)
     unique, index = len(np.unique(place)), found.index[place]
     estimates = _estimates(run, drawn, plain)
+    rows = shaped(estimates.rows, {name: value.shape[1:] for name, value in values.items()})
     told = {"tolerance": found.tolerance, "simulations": len(history), **smoothing}
     told |= {"effective_draws": drawn.effective, "unique_draws": unique}
     posterior = draws_group(run.model, returned, n_chains=_CHAINS)
@@ -191,7 +193,7 @@ def abc_tree_data(
         "posterior": posterior,
         "sample_stats": described(draws_group(None, stats, n_chains=_CHAINS), DRAW_STATS),
         "weighted_posterior": _weighted(run, drawn, values),
-        "estimates": _estimates_group(run, estimates.rows, values),
+        "estimates": _along("statistic", run, rows).assign_coords(statistic=STATISTICS),
         "abc": _rounds(run, drawn),
         "step_posterior": _steps(run, plain),
         "simulations": _simulations(run),
@@ -283,17 +285,6 @@ def _along(dim: str, run: AbcRun, values: dict[str, np.ndarray]) -> xr.Dataset:
     """Return values (n, *shape) along one dimension, with the model's coords and dims."""
     found = draws_group(run.model, values, n_chains=1).isel(chain=0, drop=True)
     return found.drop_vars("draw").rename(draw=dim)
-
-
-def _estimates_group(run: AbcRun, rows: np.ndarray, values: dict[str, np.ndarray]) -> xr.Dataset:
-    """Return rows (R, K) of estimates in the shapes of the variables."""
-    ends = np.cumsum([math.prod(v.shape[1:]) for v in values.values()])
-    parts = np.split(rows, ends[:-1], axis=1)
-    shaped = {
-        name: part.reshape(len(rows), *value.shape[1:])
-        for (name, value), part in zip(values.items(), parts, strict=True)
-    }
-    return _along("statistic", run, shaped).assign_coords(statistic=STATISTICS)
 
 
 def _weighted(run: AbcRun, drawn: _Draws, values: dict[str, np.ndarray]) -> xr.Dataset:

@@ -88,8 +88,9 @@ def sample_abc_tree(
         each mode (Blum & Francois 2010). "learned" accepts by summary statistics that are learned from the simulations
         (Fearnhead & Prangle 2012). "auto" selects one of these, or none. Kind and tolerance are those that best predict
         the parameters of simulations close to the data; so are coordinates of variables that depend on others, such as
-        effects of groups. The default is "auto" for at most 100 summary statistics, and otherwise "none", because
-        adjustments then take minutes.
+        effects of groups. If variables and summary statistics have a first axis of the same length, such as groups,
+        effects are also learned from the statistics of their own group, given the other parameters. The default is
+        "auto" for at most 100 summary statistics, and otherwise "none", because adjustments then take minutes.
     exchangeable : bool, default False
         Whether observations along the first axis of the data are independent and identically distributed. Summary
         statistics are then moments and quantiles, which do not depend on the order, and `distance_scale` is by

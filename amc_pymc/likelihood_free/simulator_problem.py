@@ -19,8 +19,7 @@ from amc_pymc.likelihood_free.fail_safe import (
     run_batch,
     run_each,
 )
-from amc_pymc.likelihood_free.problem import Simulated
-from amc_pymc.likelihood_free.scipy_prior import ScipyPrior
+from amc_pymc.likelihood_free.problem import Simulated, labels, shaped
 
 
 class SimulatorProblem:
@@ -97,11 +96,12 @@ class SimulatorProblem:
             raise TypeError(f"simulator must be callable, got {simulator!r}.")
         if not callable(distance) and distance != "euclidean":
             raise ValueError(f"distance must be 'euclidean' or a callable, got {distance!r}.")
-        self._prior = ScipyPrior(prior)
-        self.shapes, self.n_dim = self._prior.shapes, self._prior.n_dim
+        self._prior = {k: v[0] if isinstance(v, tuple) else v for k, v in prior.items()}
+        self.shapes = {k: _shape(k, self._prior[k], given) for k, given in prior.items()}
+        self.n_dim = sum(math.prod(shape) for shape in self.shapes.values())
         if self.n_dim == 0:
             raise ValueError(f"prior has no numbers in it: shapes are {self.shapes}.")
-        self.coordinates = self._prior.coordinates
+        self.coordinates = [c for k, shape in self.shapes.items() for c in labels(k, shape)]
         self.observed = checked_data("observed", np.asarray(observed)).astype(float)
         self.observed_summaries = self.observed.ravel()
         self.tolerance = positive_or_none("tolerance", tolerance)
@@ -110,14 +110,23 @@ class SimulatorProblem:
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
         """Return quantiles ``(n, *shape)`` of each parameter at points (n, D) of the unit cube."""
-        return self._prior.values(clipped(u, self.n_dim))
+        out = shaped(clipped(u, self.n_dim), self.shapes)
+        for name, frozen in self._prior.items():
+            found = np.asarray(frozen.ppf(out[name]))
+            out[name] = found.astype(int) if _is_discrete(frozen) else found
+        return out
 
     def log_density(self, u: np.ndarray) -> None:
         """Return None because the prior is uniform in the cube."""
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
         """Return the natural log prior density or mass (n,)."""
-        return self._prior.log_density(self.parameters(u))
+        total = np.zeros(len(u))
+        for name, values in self.parameters(u).items():
+            frozen = self._prior[name]
+            log = frozen.logpmf if _is_discrete(frozen) else frozen.logpdf
+            total += _rows(np.asarray(log(values))).sum(axis=1)
+        return total
 
     def simulate(
         self,
@@ -177,6 +186,38 @@ def _euclidean(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         length: np.ndarray = np.sqrt(np.einsum("ij,ij->i", gap, gap))
         return length
+
+
+def _is_discrete(frozen: object) -> bool:
+    return not callable(getattr(frozen, "logpdf", None))
+
+
+def _shape(name: str, frozen: Any, given: object) -> tuple[int, ...]:
+    """Return the shape of a parameter; raise an error if it has no frozen distribution, or one of another shape."""
+    try:
+        if not any(callable(getattr(frozen, log, None)) for log in ("logpdf", "logpmf")):
+            raise TypeError
+        median = np.asarray(frozen.ppf(0.5), dtype=float)
+    except (AttributeError, TypeError):
+        raise TypeError(
+            f"prior[{name!r}] must be a frozen distribution with ppf and logpdf or logpmf, as "
+            f"scipy.stats.norm(0, 1), or a pair of one and a shape; got {given!r}. For a distribution that "
+            "depends on other parameters, give a pm.Model with a pm.Simulator instead."
+        ) from None
+    if np.isnan(median).any():
+        raise ValueError(f"prior[{name!r}] has no median: its parameters are impossible.")
+    if not isinstance(given, tuple) or given[1] is None:
+        return median.shape
+    shape = np.atleast_1d(np.asarray(given[1], dtype=object)).tolist()
+    if any(not isinstance(s, int | np.integer) or isinstance(s, bool) or s < 0 for s in shape):
+        raise ValueError(f"prior[{name!r}]: shape must be whole numbers, got {given[1]!r}.")
+    try:
+        np.broadcast_to(median, shape)
+    except ValueError:
+        raise ValueError(
+            f"prior[{name!r}]: parameters of shape {median.shape} do not fit into {tuple(shape)}."
+        ) from None
+    return tuple(int(s) for s in shape)
 
 
 def _check_signature(simulator: Callable[..., Any], names: list[str]) -> None:

@@ -108,10 +108,11 @@ def simulation_workers(
                 _Chunk(i, u[i : i + size], tuple(seed), k, len(starts))
                 for k, i in enumerate(starts)
             ]
-            out = Simulated(np.full(len(u), np.inf), [])
+            kept = np.full((len(u), len(problem.observed_summaries)), np.nan) if summaries else None
+            out = Simulated(np.full(len(u), np.inf), [], kept)
             for task in pool.run(_Simulations((chunk, size)) for chunk in chunks):
                 for start, part in cast(_Simulations, task).parts():
-                    out = _with_part(out, start, part)
+                    _write(out, start, part)
                     if bar is not None:
                         bar.advance(len(part.distance))
             return out._replace(failures=sorted(out.failures))
@@ -119,18 +120,13 @@ def simulation_workers(
         yield simulate
 
 
-def _with_part(out: Simulated, start: int, part: Simulated) -> Simulated:
+def _write(out: Simulated, start: int, part: Simulated) -> None:
     """Write the rows of a part, which begins at row `start`, into the whole."""
     rows = slice(start, start + len(part.distance))
     out.distance[rows] = part.distance
     out.failures.extend(f._replace(index=f.index + start) for f in part.failures)
-    if part.summaries is not None:
-        if out.summaries is None:
-            size = len(out.distance), part.summaries.shape[1]
-            out = out._replace(summaries=np.full(size, np.nan))
-        assert out.summaries is not None
+    if out.summaries is not None and part.summaries is not None:
         out.summaries[rows] = part.summaries
-    return out
 
 
 class _Chunk(NamedTuple):

@@ -196,16 +196,10 @@ u          | simulation coordinate | float |      |     | position in the unit c
 summaries  | simulation summary    | float |      |     | summary statistics
 """)
 
-#: Groups of a mode found by MAP-Tree.
-MAP_BOX = as_table("""
-lower       | coordinate       | float |             |     | lower corner of the best box in the unit cube
-upper       | coordinate       | float |             |     | upper corner of the best box in the unit cube
-""")
+#: Batches of a search by MAP-Tree.
 MAP_ROUNDS = as_table("""
 tolerance   | round            | float |             |     | tolerance of the batch
-accepts     | round            | int   | simulations |     | simulations accepted so far
 boxes       | round            | int   |             |     | boxes
-value       | round            | float | nats        | log | value of the best box as a density
 simulations | round            | int   | simulations |     | simulations of the batch
 incumbent   | round coordinate | float |             |     | centre of the best box in the unit cube
 """)
@@ -224,5 +218,5 @@ RESULTS: dict[str, dict[str, Table]] = {
     "sample_abc_tree": {"abc": ABC, "step_posterior": STEP_POSTERIOR}
     | {"simulations": ABC_SIMULATIONS, "probabilities": PROBABILITIES}
     | _DRAWS,
-    "find_MAP_tree": {"box": MAP_BOX, "rounds": MAP_ROUNDS},
+    "find_MAP_tree": {"rounds": MAP_ROUNDS},
 }

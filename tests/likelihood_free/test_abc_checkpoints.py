@@ -127,6 +127,7 @@ OWN = np.random.default_rng(1)
     ],
 )
 def test_a_simulator_with_random_numbers_of_its_own(noise, sampler, tmp_path):
+    np.random.seed(1)
     problem = amc.SimulatorProblem(
         {"mu": stats.uniform(-5.0, 10.0)}, lambda rng, mu: noise(mu, SD), DATA
     )

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from amc_pymc.likelihood_free.adjust import (
     adjusted_accepted,
@@ -77,7 +77,7 @@ def test_errors_and_effective_draws_of_adjusted_means(simulate, in_order):
         distance = np.sqrt(((s - data) ** 2).sum(axis=1))
         distance[distance > 2.0] = np.inf
         found = adjusted_accepted(
-            ndtr(x), s - data, distance, np.zeros(500), 2.0, "linear",
+            x, s - data, distance, np.zeros(500), 2.0, "linear",
             log_density if in_order else None,
         )  # fmt: skip
         of_x, x_error = adjusted_mean(found, ndtri, log_density)
@@ -107,9 +107,7 @@ def test_errors_where_residuals_are_stretched(two_modes):
         s = rng.uniform(-1.0, 1.0, (400, 1))
         x = 0.2 * (sign * (3.0 + s) + np.exp(0.5 * s) * rng.normal(size=s.shape))
         distance = abs(s - data)[:, 0]
-        found = adjusted_accepted(
-            ndtr(x), s - data, distance, np.zeros(400), 2.5, "heteroscedastic"
-        )
+        found = adjusted_accepted(x, s - data, distance, np.zeros(400), 2.5, "heteroscedastic")
         mean, error = adjusted_mean(found, ndtri)
         means.append(mean)
         errors.append(error)

@@ -55,17 +55,16 @@ def test_raw_result(model, tmp_path):
     found, raw = find_MAP_tree(
         max_simulations=2000, batch_size=400, model=model, random_seed=2, return_raw=True, **QUIET
     )
-    assert set(raw.children) == {"mode", "mode_se", "box", "rounds"}
+    assert set(raw.children) == {"mode", "mode_se", "rounds"}
     assert raw["mode"]["mu"].dims == ("side",)
     assert raw["mode"]["side"].values.tolist() == ["left", "right"]
     assert raw["mode_se"]["side"].values.tolist() == ["left", "right"]
-    for group in ("box", "rounds"):
-        assert raw[group]["coordinate"].values.tolist() == ["mu[0]", "mu[1]"]
+    assert raw["rounds"]["coordinate"].values.tolist() == ["mu[0]", "mu[1]"]
     np.testing.assert_array_equal(raw["mode"]["mu"], found["mu"])
     rounds = raw["rounds"]
     np.testing.assert_array_equal(rounds["simulations"], [400, 400, 400, 400, 274])
     assert (np.diff(rounds["tolerance"]) <= 0.0).all()
-    assert (raw["box"]["lower"] < raw["box"]["upper"]).all()
+    assert rounds["boxes"].values[0] <= rounds["boxes"].values[-1]
     attrs = raw["mode"].attrs
     assert attrs["simulations"] == 1874
     assert math.isfinite(attrs["log_density"])

@@ -5,7 +5,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.likelihood_free.scipy_prior import ScipyPrior
+from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 
 PRIOR = {
     "mu": stats.norm(1.0, 2.0),
@@ -14,9 +14,13 @@ PRIOR = {
 }
 
 
+def simulate(rng, **parameters):
+    return np.zeros(1)
+
+
 def test_values_are_quantiles():
-    prior, u = ScipyPrior(PRIOR), np.random.default_rng(1).random((7, 8))
-    found = prior.values(u)
+    problem, u = SimulatorProblem(PRIOR, simulate, [0.0]), np.random.default_rng(1).random((7, 8))
+    found = problem.parameters(u)
     np.testing.assert_allclose(found["mu"], stats.norm.ppf(u[:, 0], 1.0, 2.0))
     np.testing.assert_allclose(found["x"].reshape(7, 6), stats.halfnorm.ppf(u[:, 1:7], scale=0.5))
     assert found["n"].dtype.kind == "i"
@@ -25,7 +29,7 @@ def test_values_are_quantiles():
         stats.norm.logpdf(found["mu"], 1.0, 2.0) + stats.poisson.logpmf(found["n"], 5.0)
         + stats.halfnorm.logpdf(found["x"].reshape(7, 6), scale=0.5).sum(axis=1)
     )  # fmt: skip
-    np.testing.assert_allclose(prior.log_density(found), log)
+    np.testing.assert_allclose(problem.log_prior(u), log)
 
 
 @pytest.mark.parametrize(
@@ -42,4 +46,4 @@ def test_values_are_quantiles():
 )  # fmt: skip
 def test_objects_that_are_no_priors(prior, error, message):
     with pytest.raises(error, match=message):
-        ScipyPrior(prior)
+        SimulatorProblem(prior, simulate, [0.0])

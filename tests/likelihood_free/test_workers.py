@@ -124,6 +124,8 @@ def test_rows_have_noise_of_their_own():
 
 
 class Summarising(Walk):
+    observed_summaries = np.zeros(3)
+
     def simulate(self, u, rng, *, batched=False, summaries=False):
         assert summaries
         found = super().simulate(u, rng, batched=batched)
