@@ -134,8 +134,9 @@ def _name_of(estimator: Any, i: int) -> str:
 def _as_arm(name: str, estimator: Any) -> Arm:
     if isinstance(estimator, Arm):
         return Arm(**{**estimator.__dict__, "name": name})
-    sample = getattr(estimator, "sample", None)
-    if not callable(sample) and not callable(estimator):
+    sample: Any = getattr(estimator, "sample", None)
+    batched = callable(sample)
+    if not (batched or callable(estimator)):
         raise TypeError(
             f"arm {name!r} must be a callable rng -> value or have a method sample(n, rng), "
             f"got {estimator!r}."
@@ -154,10 +155,8 @@ def _as_arm(name: str, estimator: Any) -> Arm:
         means = np.atleast_1d(np.asarray(means, float))
         if means.ndim != 1 or not np.isfinite(means).all():
             raise ValueError(f"control_means of arm {name!r} must be finite and (q,), got {means}.")
-    if not callable(sample):
-        return Arm(name, estimator, False, scale, cost, means)
     per_job = getattr(estimator, "draws_per_job", None)
-    return Arm(name, sample, True, scale, cost, means, per_job)
+    return Arm(name, sample if batched else estimator, batched, scale, cost, means, per_job)
 
 
 def draw(arm: Arm, n: int, rng: np.random.Generator, cost: Cost = "count") -> Sample:

@@ -56,6 +56,18 @@ def test_bad_arms(arms, error, match):
         as_arms(arms)
 
 
+def test_options_of_both_kinds_of_estimators():
+    def single(rng):
+        return 1.0
+
+    single.draws_per_job, single.cost, single.sample = 50, 2.0, "not a method"
+    arms = as_arms([single, Batch(draws_per_job=50, cost=2.0)])
+    assert [(a.batched, a.draws_per_job, a.cost) for a in arms] == [
+        (False, 50, 2.0),
+        (True, 50, 2.0),
+    ]
+
+
 def test_a_callable_is_called_once_per_draw():
     (arm,) = as_arms([lambda rng: rng.random()])
     found = draw(arm, 5, np.random.default_rng(2))

@@ -123,11 +123,18 @@ def noisy(rng, effect, size):
     return rng.normal(effect, NOISE, size=size)
 
 
-def grouped():
+def grouped(useless=0):
+    """Model of effects, with so many statistics that depend on nothing beside those of groups."""
+
+    def simulator(rng, effect, size):
+        n = (*np.shape(effect)[:-1], useless)
+        return np.concatenate([noisy(rng, effect, None), rng.normal(0.0, NOISE, n)], axis=-1)
+
     with pm.Model() as model:
         tau = pm.HalfNormal("tau")
         effect = pm.Normal("effect", 0.0, tau, shape=GROUPS)
-        pm.Simulator("y", noisy, effect, epsilon=0.3, observed=DATA)
+        data = np.append(DATA, np.zeros(useless))
+        pm.Simulator("y", simulator, effect, epsilon=0.3, observed=data)
     return model
 
 
@@ -208,13 +215,15 @@ def test_scores_take_account_of_how_pseudo_observations_were_selected():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Likelihood-free inference")
-def test_effects_are_as_uncertain_as_they_are():
+@pytest.mark.parametrize(("useless", "parametrisation"), [(0, "by group"), (1, "centred")])
+def test_effects_are_as_uncertain_as_they_are(useless, parametrisation):
+    """With a useless statistic beside those of groups, these are not recognised."""
     found = amc.sample_abc_tree(
-        model=grouped(), max_simulations=5000, adjust="auto", batched=True, random_seed=1,
+        model=grouped(useless), max_simulations=5000, adjust="auto", batched=True, random_seed=1,
         progressbar=False,
     )["posterior"]  # fmt: skip
     mean, sd, sds = exact()
-    assert found.attrs["parametrisation"] == "centred"
+    assert found.attrs["parametrisation"] == parametrisation
     effect = found["effect"].values.reshape(-1, GROUPS)
     assert (np.abs(np.log(effect.std(axis=0) / sds)) < np.log(1.5)).all()
     assert abs(float(found["tau"].mean()) - mean) < sd
