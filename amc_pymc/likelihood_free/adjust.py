@@ -274,8 +274,7 @@ def adjusted_accepted(
     kept = accept(distance, log_weight, tolerance)
     at = kept.index
     kernel = epanechnikov(distance[at], tolerance) if kind != "none" else np.ones(len(at))
-    found = regress(x[at], gaps[at], kept.weight * kernel, kind)
-    found = found._replace(coordinates=coordinates)
+    found = regress(x[at], gaps[at], kept.weight * kernel, kind)._replace(coordinates=coordinates)
     moved = found.u
     with np.errstate(divide="ignore"):
         before_density = kept.log_weight + np.log(kernel)

@@ -143,11 +143,10 @@ class ByGroup:
         """Return the distribution of effects for data set m, learned from all simulations but that one."""
         points = self._placed(self._features(self._phi[[m]], self._found.data[[m]]))
         left_out = np.append(self._found.pseudo, -1)[m]
+        found = self._tree.query(points, k=self._rows)
         fits = [
             self._regress(point, distance, near, left_out)
-            for point, distance, near in zip(
-                points, *self._tree.query(points, k=self._rows), strict=True
-            )
+            for point, distance, near in zip(points, *found, strict=True)
         ]
         moments = (np.stack(part) for part in zip(*fits, strict=True))
         units = self._units[: len(self._shared)]
@@ -240,6 +239,5 @@ class Conditional(NamedTuple):
         covariance = np.einsum("jrk,jrl->jkl", self.residuals, self.residuals) / _RESIDUALS
         covariance += 1e-12 * np.eye(z.shape[1])
         squares = (z[:, None] @ np.linalg.solve(covariance, z[..., None])).sum()
-        return float(
-            -0.5 * (squares + np.linalg.slogdet(covariance)[1].sum()) - np.log(scale).sum()
-        )
+        log = -0.5 * (squares + np.linalg.slogdet(covariance)[1].sum())
+        return float(log - np.log(scale).sum())
