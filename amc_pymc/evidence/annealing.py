@@ -27,6 +27,8 @@ from amc_pymc.logweights import effective_share, log_mean_exp, systematic
 _KEPT = 0.6
 #: Maximum number of coordinates for which kernels use a dense covariance.
 _DENSE = 64
+#: Moves at each temperature of a pilot run, after tuning.
+_MOVES = 2
 #: Minimum step of the inverse temperature; smaller steps indicate an unbounded likelihood.
 _SMALLEST_STEP = 1e-12
 _MOST_STEPS = 500
@@ -231,7 +233,7 @@ def cool(
             kernel, path, particles, beta, rng, scale=scale, size=size, n_moves=2
         )
         size = tuning.size
-        particles = _moved(kernel, path, particles, beta, tuning, rng, 2)
+        particles = _moved(kernel, path, particles, beta, tuning, rng, _MOVES)
     return particles.x
 
 

@@ -139,7 +139,7 @@ class ByGroup:
         places = np.resize(self._places, len(features))
         return np.column_stack([features / self._units, places])
 
-    def given(self, m: int) -> Conditional:
+    def conditional(self, m: int) -> Conditional:
         """Return the distribution of effects for data set m, learned from all simulations but that one."""
         points = self._placed(self._features(self._phi[[m]], self._found.data[[m]]))
         left_out = np.append(self._found.pseudo, -1)[m]
@@ -172,12 +172,12 @@ class ByGroup:
 
     def at_data(self) -> Parametrisation:
         """Return coordinates by shared parameters (n, p), with normal variables beside them or drawn."""
-        given = self.given(-1)
+        effects = self.conditional(-1)
 
         def back(x: np.ndarray) -> np.ndarray:
             if x.shape[1] == len(self._shared):
                 x = np.hstack([x, self._rng.standard_normal((len(x), len(self._places)))])
-            return self._base.back(given.whole(x))
+            return self._base.back(effects.whole(x))
 
         return self._base._replace(
             name="by group", to=lambda u: self._base.to(u)[:, self._shared], back=back

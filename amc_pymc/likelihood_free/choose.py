@@ -117,24 +117,24 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     own = run.problem.centred(u) if isinstance(run.problem, ModelProblem) else None
     by = [NONCENTRED] if own is None else [NONCENTRED, own]
     positions = [c.to(u) for c in by]
-    learns = len(at) >= _TO_LEARN and (adjust != "regression" or run.learned)
+    offers = adjust != "regression"  # whether learned statistics are candidates
+    learns = len(at) >= _TO_LEARN and (offers or run.learned)
     weighted = history.log_weight[at] - history.log_weight[at].max()
     gaps = summaries - run.observed
     tilt = None if own is None else tilted(positions, gaps, distance, weighted)
     pseudo = pseudo_observed(positions[0], distance, weighted, base, tilt, rng)
     data = np.concatenate([summaries[pseudo], run.observed[None]])
     found = Simulations(summaries, log_weight, distance, pseudo, data)
-    spaces = learned_spaces(run, found, by, positions, rng) if learns else []
+    spaces = learned_spaces(run, found, by, positions, rng, grouped=offers) if learns else []
     fewest = min(base, max(_FEWEST, _CLOSER * base))
-    offered = spaces if adjust != "regression" else []
-    tried = [c for space in offered for c in candidates(space, space.kinds, fewest, total)]
+    tried = [c for s in spaces if offers for c in candidates(s, s.kinds, fewest, total)]
     if adjust != "learned" or not learns:
         units = distance_units(gaps, distance) if run.scale is None else run.scale.spread
         fold = np.zeros(len(at), int)
         raw = Space("raw", NONCENTRED, positions[0], summaries, fold, data[None], units)
         if run.learned and learns:
             raw = spaces[0]._replace(name="raw", regression="")
-        of_raw = [Candidate(raw, "none", base)] if adjust != "regression" else []
+        of_raw = [Candidate(raw, "none", base)] if offers else []
         of_raw += candidates(raw, _KINDS, base, total)
         tried = [*(of_raw or [Candidate(raw, "linear", total)]), *tried]
     with progress("Comparing adjustments", len(pseudo), enabled=run.progressbar) as bar:
@@ -152,7 +152,7 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
         tolerance = float(distance[order[n - 1]])
     draws = adjusted_accepted(
         space.moved, space.gaps(-1), distance, log_weight, tolerance, kind, density,
-        space.coordinates if space.given is None else space.given.at_data(),
+        space.coordinates if space.by_group is None else space.by_group.at_data(),
     )  # fmt: skip
     out = np.full(len(out), math.inf)
     out[at] = distance
@@ -168,13 +168,14 @@ def learned_spaces(
     by: Sequence[Parametrisation],
     positions: Sequence[np.ndarray],
     rng: np.random.Generator,
+    grouped: bool,
 ) -> list[Space]:
     """Return spaces of learned statistics for each parametrisation and its positions (N, D).
 
-    If effects and summary statistics belong to groups, there are also spaces in which only the other parameters are
+    If `grouped`, and effects and summary statistics belong to groups, there are also spaces in which only the other parameters are
     regressed: groups are alike, or each is learned by itself.
     """
-    groups = run.problem.groups() if isinstance(run.problem, ModelProblem) else None
+    groups = run.problem.groups() if grouped and isinstance(run.problem, ModelProblem) else None
     each = list(zip(by, positions, strict=True))
 
     def learned(
@@ -182,7 +183,7 @@ def learned_spaces(
     ) -> tuple[Space, np.ndarray]:
         """Return a space for parameters x (N, P), and expected parameters (M + 1, P)."""
         how, fold, statistics, of_data = learn_and_apply(
-            features(found.summaries), x, features(found.data)[-1], rng, thorough=thorough,
+            features(found.summaries), x, features(found.data[-1:])[0], rng, thorough=thorough,
             near=found.pseudo, distance=found.distance, progressbar=run.progressbar,
         )  # fmt: skip
         of_pseudo = np.repeat(statistics[None, found.pseudo], len(of_data), axis=0)
@@ -199,9 +200,9 @@ def learned_spaces(
     for alike, features in ((True, groups.features), (False, np.asarray)):
         space, phi = learned(features, shared)
         for c, x in each:
-            given = ByGroup(groups, c, x, found, phi, alike, rng)
+            by_group = ByGroup(groups, c, x, found, phi, alike, rng)
             name = f"by group, {c.name}, alike={alike}"
-            out.append(space._replace(name=name, coordinates=c, x=x, given=given))
+            out.append(space._replace(name=name, coordinates=c, x=x, by_group=by_group))
     return out
 
 
@@ -329,7 +330,7 @@ class Space(NamedTuple):
         Units of the statistics in which the distance is Euclidean.
     regression : str
         Name of the regression that learned the statistics; "" if none were learned.
-    given : ByGroup, optional
+    by_group : ByGroup, optional
         Distribution of the effects of groups given the other parameters. Only these are regressed then.
     """
 
@@ -341,17 +342,17 @@ class Space(NamedTuple):
     targets: np.ndarray
     units: np.ndarray
     regression: str = ""
-    given: ByGroup | None = None
+    by_group: ByGroup | None = None
 
     @property
     def moved(self) -> np.ndarray:
         """Parameters (N, P) that are regressed."""
-        return self.x if self.given is None else self.given.x
+        return self.x if self.by_group is None else self.by_group.x
 
     @property
     def kinds(self) -> Sequence[Kind]:
         """Kinds of regressions on learned statistics; marginal ones of a single parameter are the joint ones."""
-        joint = self.given is not None or self.x.shape[1] == 1
+        joint = self.by_group is not None or self.x.shape[1] == 1
         return _KINDS_LEARNED[:3] if joint else _KINDS_LEARNED
 
     def distance(self, m: int) -> np.ndarray:
@@ -466,9 +467,9 @@ def best_candidate(
             x, prior = space.x, float(space.coordinates.log_prior(space.x[[j]])[0])
             own: np.ndarray | slice = slice(None)
             near = _Near(space, m, int(j), log_weight)
-            if near.given is not None:
+            if near.effects is not None:
                 # The density is that of shared parameters times those of the effects given them.
-                own, prior = near.given.shared, prior - near.given.log_density(x[j])
+                own, prior = near.effects.shared, prior - near.effects.log_density(x[j])
             for c in mine:
                 moved, weight = _adjusted(tried[c], near, log_density, tilt)
                 scores[c, m] = kernel_score(moved[:, own], weight, x[j, own], prior, _BANDWIDTHS)
@@ -520,7 +521,7 @@ class _Near:
 
     def __init__(self, space: Space, m: int, own: int, log_weight: np.ndarray):
         self.space, self.m = space, m
-        self.given = None if space.given is None else space.given.given(m)
+        self.effects = None if space.by_group is None else space.by_group.conditional(m)
         distance = space.distance(m)
         distance[own] = math.inf
         self.order, self.weight = closest_first(distance, log_weight)
@@ -543,8 +544,8 @@ def _adjusted(
     if candidate.kind != "none":
         weight = weight * epanechnikov(distance, tolerance)
         moved = regress(moved, near.space.gaps(near.m, index), weight, candidate.kind).x
-    if near.given is not None:
-        moved = near.given.whole(moved)
+    if near.effects is not None:
+        moved = near.effects.whole(moved)
     if tilt is not None:
         weight = weight * relative(tilt.log(moved))
     if log_density is None:

@@ -268,11 +268,10 @@ def _tree(
     names = ("tolerance", "boxes", "incumbent")
     columns = {name: np.array([getattr(r, name) for r in history.rounds]) for name in names}
     columns["simulations"] = np.array([len(r.u) for r in history.rounds])
-    coordinate = {"coordinate": problem.coordinates}
     return xr.DataTree.from_dict(
         {
             "mode": group({k: v[None] for k, v in values.items()}).assign_attrs(attrs),
             "mode_se": group(shaped(mode.se[None], problem.shapes)),
-            "rounds": declared_dataset(MAP_ROUNDS, columns, coordinate),
+            "rounds": declared_dataset(MAP_ROUNDS, columns, {"coordinate": problem.coordinates}),
         }
     )

@@ -338,7 +338,7 @@ def learn_and_apply(
 ) -> tuple[LearnedSummaries, np.ndarray, np.ndarray, np.ndarray]:
     """Learn summaries, and return them with the results of :func:`cross_fitted` for the data (S,), with a progress bar."""
     trained, folds, names = (_TRAINED, 5, None) if thorough else (_QUICKLY, 2, _QUICK)
-    steps = len(_REGRESSIONS) - 2 + (distance is not None) + 2 * x.shape[1] + folds
+    steps = len(_QUICK) + (2 * x.shape[1] if thorough else 0) + (distance is not None) + folds
     with progress("Learning summary statistics", steps, enabled=progressbar) as bar:
         learned = learn_summaries(
             data, x, rng, names=names, trained=trained, near=near, distance=distance,

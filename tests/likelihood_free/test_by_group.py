@@ -2,6 +2,8 @@
 
 import math
 
+from contextlib import contextmanager
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -10,6 +12,7 @@ from scipy import stats
 
 import amc_pymc as amc
 
+from amc_pymc.likelihood_free import learned
 from amc_pymc.likelihood_free.by_group import ByGroup, Groups, Simulations
 from amc_pymc.likelihood_free.model_problem import ModelProblem
 from amc_pymc.likelihood_free.proposal import NONCENTRED
@@ -54,7 +57,7 @@ def drawn(given, phi, n=4000):
 @pytest.mark.parametrize("phi", [(0.2, 0.1), (-0.3, 0.1), (0.2, -0.25), (0.2, 0.4)])
 def test_effects_given_shared_parameters(phi):
     x, summaries = normal_effects(np.random.default_rng(1), 20_000)
-    draws = drawn(fitted(x, summaries).given(-1), phi)
+    draws = drawn(fitted(x, summaries).conditional(-1), phi)
     mean, sd = given_shared(*phi, DATA)
     # 4000 draws of 1000 residuals from some 2000 rows; regressions are linear, and the log scale is, too.
     assert (np.abs(draws.mean(axis=0) - mean) < 0.2 * sd).all()
@@ -66,7 +69,7 @@ def test_effects_given_shared_parameters(phi):
 def test_shared_parameters_are_returned_as_they_are():
     x, summaries = normal_effects(np.random.default_rng(1), 1000)
     points = np.random.default_rng(2).normal(size=(5, 2 + GROUPS))
-    whole = fitted(x, summaries).given(-1).whole(points)
+    whole = fitted(x, summaries).conditional(-1).whole(points)
     np.testing.assert_array_equal(whole[:, :2], points[:, :2])
 
 
@@ -76,7 +79,7 @@ def test_density_of_effects(log_tau):
     phi = np.array([0.2, log_tau])
     mean, sd = given_shared(*phi, DATA)
     z = np.random.default_rng(5).normal(size=(50, GROUPS))
-    given = fitted(x, summaries).given(-1)
+    given = fitted(x, summaries).conditional(-1)
     found = [given.log_density(np.append(phi, mean + sd * row)) for row in z]
     error = np.array(found) + 0.5 * (z**2).sum(axis=1) + GROUPS * np.log(sd)
     assert abs(error.mean()) < 0.25 and error.std() < 0.7 < np.std(found)
@@ -88,7 +91,7 @@ def test_weights_count():
     effects, scale = x[:, 2:], np.exp(x[:, 1])
     residual = (effects - x[:, :1]) / scale[:, None]
     log_weight = (0.5 * residual).sum(axis=1)  # shifts residuals by a half
-    draws = drawn(fitted(x, summaries, log_weight=log_weight).given(-1), (0.2, 0.1))
+    draws = drawn(fitted(x, summaries, log_weight=log_weight).conditional(-1), (0.2, 0.1))
     mean, sd = given_shared(0.2 + 0.5 * math.exp(0.1), 0.1, DATA)
     plain, _ = given_shared(0.2, 0.1, DATA)
     # Weights leave some 500 of 40,000 simulations.
@@ -100,7 +103,7 @@ def test_groups_that_are_not_alike():
     rng, noise = np.random.default_rng(6), np.geomspace(0.1, 2.0, GROUPS)
     x, summaries = normal_effects(rng, 20_000, noise)
     wide = {
-        alike: drawn(fitted(x, summaries, alike=alike).given(-1), (0.2, 0.1)).std(axis=0)
+        alike: drawn(fitted(x, summaries, alike=alike).conditional(-1), (0.2, 0.1)).std(axis=0)
         for alike in (True, False)
     }
     _, sd = given_shared(0.2, 0.1, DATA, noise)
@@ -113,7 +116,7 @@ def test_a_simulation_taken_as_data_is_left_out():
     x[7, 2:] = 1e6
     own = fitted(x, summaries, pseudo=[7])
     other = fitted(x, summaries, data=summaries[7], phi=x[7, :2])
-    assert np.abs(own.given(0).mean).max() < 10.0 < np.abs(other.given(-1).mean).max()
+    assert np.abs(own.conditional(0).mean).max() < 10.0 < np.abs(other.conditional(-1).mean).max()
 
 
 def test_features_do_not_depend_on_the_order_of_groups():
@@ -268,3 +271,30 @@ def test_groups_that_affect_each_other_are_not_learned_by_group():
 
     found, _ = run(chain, DATA)
     assert found["posterior"].attrs["parametrisation"] != "by group"
+
+
+@pytest.mark.parametrize("thorough", [True, False])
+@pytest.mark.parametrize("near", [True, False])
+def test_the_bar_of_learning_ends_at_its_end(thorough, near, monkeypatch):
+    class Bar:
+        done = 0
+
+        def advance(self, n=1):
+            self.done += n
+
+    bars = []
+
+    @contextmanager
+    def progress(description, total, *, enabled):
+        bars.append((Bar(), total))
+        yield bars[-1][0]
+
+    monkeypatch.setattr(learned, "progress", progress)
+    rng = np.random.default_rng(1)
+    x, summaries = normal_effects(rng, 300)
+    learned.learn_and_apply(
+        summaries, x[:, :2], DATA, rng, thorough=thorough, progressbar=True,
+        distance=np.abs(summaries - DATA).sum(axis=1) if near else None,
+    )  # fmt: skip
+    ((bar, total),) = bars
+    assert bar.done == total
