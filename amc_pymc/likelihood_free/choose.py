@@ -22,6 +22,7 @@ from amc_pymc.likelihood_free.adjust import (
     regress,
 )
 from amc_pymc.likelihood_free.by_group import ByGroup, Simulations
+from amc_pymc.likelihood_free.by_observation import Likelihood, locate
 from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.learned import learn_and_apply
 from amc_pymc.likelihood_free.model_problem import ModelProblem
@@ -122,10 +123,20 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     weighted = history.log_weight[at] - history.log_weight[at].max()
     gaps = summaries - run.observed
     tilt = None if own is None else tilted(positions, gaps, distance, weighted)
+    likelihood = None
+    if own is None and learns and run.cells is not None:
+        likelihood = observation_likelihood(run, at, plain)
+        tilt = Tilt(np.arange(u.shape[1]), likelihood.posterior)
     pseudo = pseudo_observed(positions[0], distance, weighted, base, tilt, rng)
     data = np.concatenate([summaries[pseudo], run.observed[None]])
     found = Simulations(summaries, log_weight, distance, pseudo, data)
-    spaces = learned_spaces(run, found, by, positions, rng, grouped=offers) if learns else []
+    spaces = (
+        learned_spaces(run, found, by, positions, rng, grouped=offers, quick=likelihood is not None)
+        if learns
+        else []
+    )
+    if likelihood is not None:
+        spaces.append(observation_space(run, at, found, likelihood))
     fewest = min(base, max(_FEWEST, _CLOSER * base))
     tried = [c for s in spaces if offers for c in candidates(s, s.kinds, fewest, total)]
     if adjust != "learned" or not learns:
@@ -169,6 +180,7 @@ def learned_spaces(
     positions: Sequence[np.ndarray],
     rng: np.random.Generator,
     grouped: bool,
+    quick: bool,
 ) -> list[Space]:
     """Return spaces of learned statistics for each parametrisation and its positions (N, D).
 
@@ -192,7 +204,7 @@ def learned_spaces(
         expected = (targets.mean(axis=0) * how.sigma)[:, : x.shape[1]]
         return Space("", by[-1], x, statistics, fold, targets, units, how.name), expected
 
-    space, _ = learned(np.asarray, positions[-1], thorough=groups is None)
+    space, _ = learned(np.asarray, positions[-1], thorough=groups is None and not quick)
     out = [space._replace(name=f"learned, {c.name}", coordinates=c, x=x) for c, x in each]
     if groups is None:
         return out
@@ -204,6 +216,32 @@ def learned_spaces(
             name = f"by group, {c.name}, alike={alike}"
             out.append(space._replace(name=name, coordinates=c, x=x, by_group=by_group))
     return out
+
+
+def observation_likelihood(run: AbcRun, at: np.ndarray, plain: Accepted) -> Likelihood:
+    """Return the likelihood of single observations near the data, learned from simulations `at` (N,)."""
+    assert run.cells is not None
+    near, x = run.history.x[plain.index], run.history.x[at]
+    covariance = np.cov(near, rowvar=False, aweights=plain.weight).reshape(x.shape[1], -1)
+    observed = run.cells.counts(run.problem.observed_summaries[None])
+    counts = np.concatenate(run.counts)[at]
+    return locate(x, counts, observed, run.cells, plain.weight @ near, covariance)
+
+
+def observation_space(
+    run: AbcRun, at: np.ndarray, found: Simulations, learned: Likelihood
+) -> Space:
+    """Return a space of estimates under that likelihood, of simulations `at` (N,) whose parameters are near."""
+    assert run.cells is not None
+    x, counts = run.history.x[at], np.concatenate(run.counts)[at]
+    near, statistics = learned.near(x), np.full(x.shape, np.inf)
+    statistics[near] = learned.estimates(counts[near])
+    observed = run.cells.counts(run.problem.observed_summaries[None])
+    of_data = learned.estimates(np.concatenate([counts[found.pseudo], observed]))
+    fold, units = np.zeros(len(x), int), np.ones(x.shape[1])
+    return Space(
+        "by observation", NONCENTRED, x, statistics, fold, of_data[None], units, "likelihood"
+    )
 
 
 def distance_units(gaps: np.ndarray, distance: np.ndarray) -> np.ndarray:
@@ -352,8 +390,8 @@ class Space(NamedTuple):
     @property
     def kinds(self) -> Sequence[Kind]:
         """Kinds of regressions on learned statistics; marginal ones of a single parameter are the joint ones."""
-        joint = self.by_group is not None or self.x.shape[1] == 1
-        return _KINDS_LEARNED[:3] if joint else _KINDS_LEARNED
+        pairs = self.statistics.shape[1] == 2 * self.x.shape[1] > 2
+        return _KINDS_LEARNED if pairs else _KINDS_LEARNED[:3]
 
     def distance(self, m: int) -> np.ndarray:
         """Return distances (N,) from pseudo-observed data set m."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amc_pymc.flags import Flag
+from amc_pymc.likelihood_free.by_observation import Cells
 from amc_pymc.likelihood_free.problem import Failure, Problem, Simulated, values_at
 from amc_pymc.likelihood_free.proposal import Proposal, to_normal
 from amc_pymc.likelihood_free.scale import SummaryScale
@@ -195,6 +196,10 @@ class AbcRun:
         Scale of the distance if it comes from a pilot batch; None for the problem's own distance.
     learned : bool
         Whether the distance is between learned summaries.
+    cells : Cells or None
+        Cells in which exchangeable observations are counted.
+    counts : list of array (n, B)
+        Counts of each batch.
     progressbar : bool
     """
 
@@ -208,6 +213,8 @@ class AbcRun:
     flags: list[Flag] = field(default_factory=list)
     scale: SummaryScale | None = None
     learned: bool = False
+    cells: Cells | None = None
+    counts: list[np.ndarray] = field(default_factory=list)
     progressbar: bool = False
 
     def elements(self, u: np.ndarray) -> np.ndarray:

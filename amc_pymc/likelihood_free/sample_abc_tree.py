@@ -14,6 +14,7 @@ import xarray as xr
 from amc_pymc.arguments import boolean, positive_int, positive_or_none
 from amc_pymc.flags import flag
 from amc_pymc.likelihood_free.accepted import accept, effective, final_tolerance
+from amc_pymc.likelihood_free.by_observation import cells_around
 from amc_pymc.likelihood_free.choose import AdjustName
 from amc_pymc.likelihood_free.history import AbcRun, History, batch_sizes
 from amc_pymc.likelihood_free.learned import exchangeable_features, learned_distance, order_contrast
@@ -195,6 +196,8 @@ def sample_abc_tree(
     learned = distance_scale == "learned"
     run = AbcRun(problem, model, History(), learned=learned, progressbar=progressbar)
     data = problem.observed_summaries[None]
+    if features is not None and np.size(data) == len(problem.observed):
+        run.cells = cells_around(data[0], problem.n_dim)
     run.observed = (data if features is None else features(data)[0])[0]
     few = len(run.observed) <= MOST_SUMMARIES
     adjust = adjust or ("auto" if few else "none")
@@ -225,6 +228,8 @@ def sample_abc_tree(
                 made = np.full((len(u), len(run.observed)), np.nan)
                 made[some], contrast = features(summaries[some])
                 contrasts.append(contrast)
+                if run.cells is not None:
+                    run.counts.append(run.cells.counts(summaries))
                 summaries = made
             if distance_scale == "mad":
                 assert summaries is not None
