@@ -16,13 +16,7 @@ from amc_pymc.likelihood_free.learned import learned_distance
 from amc_pymc.likelihood_free.map_mode import Mode, estimate_mode
 from amc_pymc.likelihood_free.map_search import MapHistory, lowered, map_batches, map_rounds
 from amc_pymc.likelihood_free.partition import whole_cube
-from amc_pymc.likelihood_free.problem import (
-    Problem,
-    are_whole,
-    gaussian_kernel,
-    shaped,
-    values_at,
-)
+from amc_pymc.likelihood_free.problem import Problem, are_whole, gaussian_kernel, shaped, values_at
 from amc_pymc.likelihood_free.run import MOST_SUMMARIES, as_problem, failure_flags, simulation_run
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.results import declared_dataset
@@ -173,7 +167,7 @@ def find_MAP_tree(
 
         states = map_rounds(
             simulate, problem.log_prior, problem.n_dim, run.sizes, run.rngs[: len(run.sizes)],
-            lowest=lowest,
+            lowest=lowest or 0.0,
         )  # fmt: skip
         history = run.follow(states, _told)
     u, flags = history.u, run.flags

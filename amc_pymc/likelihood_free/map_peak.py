@@ -13,6 +13,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr
 
+from amc_pymc.likelihood_free.problem import lengths
+
 #: Maximum steps of Newton's method, and slope per unit of weight at which it stops.
 _STEPS, _SLOPE = 50, 1e-7
 #: Maximum logarithm of a mean, to prevent overflow.
@@ -97,11 +99,6 @@ class LocalQuadratic(NamedTuple):
             i, j = np.triu_indices(d, 1)
             out[i, j] = out[j, i] = -second[d : d + len(i)]
         return out
-
-
-def n_terms(n_dim: int, *, diagonal: bool = False) -> int:
-    """Return the number of coefficients p."""
-    return 1 + 2 * n_dim + (0 if diagonal else n_dim * (n_dim - 1) // 2)
 
 
 def fit_log_quadratic(
@@ -227,7 +224,7 @@ class Surface(NamedTuple):
         """Return log of prior times fit (n,) at normal quantiles (n, D), less a penalty outside of the window."""
         u = ndtr(z)
         y = fit.to_units(self.positions(u))
-        beyond = np.maximum(np.sqrt(np.einsum("ij,ij->i", y, y)) - fit.radius, 0.0)
+        beyond = np.maximum(lengths(y) - fit.radius, 0.0)
         return self.log_prior(u) + fit.values(y) - outside * beyond**2
 
 
@@ -282,7 +279,7 @@ def _fit(
         found = fit_log_quadratic(x, labels, centre, root, radius, diagonal=diagonal)
         if found is None:
             return None
-        if found.effective >= _PER_TERM * n_terms(x.shape[1], diagonal=diagonal):
+        if found.effective >= _PER_TERM * len(found.coefficients):
             return found
     return None
 

@@ -168,7 +168,7 @@ def map_rounds(
     sizes: Sequence[int],
     generators: Sequence[np.random.Generator],
     *,
-    lowest: float | None = None,
+    lowest: float = 0.0,
 ) -> Iterator[MapHistory]:
     r"""Search batch by batch for the box with the largest posterior density.
 
@@ -189,7 +189,7 @@ def map_rounds(
         Sizes of the batches.
     generators : sequence of numpy.random.Generator
         One for each batch.
-    lowest : float, optional
+    lowest : float, default 0
         Tolerance at which lowering ends.
 
     Yields
@@ -209,7 +209,7 @@ def map_rounds(
         wanted = _LABEL * (_FIRST if b == 0 else 1.0)
         tolerance = lowered(distance, history.tolerance, kernel_values=wanted, lowest=lowest)
         if tolerance == history.tolerance:
-            tolerance = _unstuck(history, distance, lowest or 0.0)
+            tolerance = _unstuck(history, distance, lowest)
         history.add(u, distance, tolerance, log_prior)
         yield history
 
@@ -259,7 +259,7 @@ def map_batches(
 
 
 def lowered(
-    distance: np.ndarray, last: float, *, kernel_values: float, lowest: float | None = None
+    distance: np.ndarray, last: float, *, kernel_values: float, lowest: float = 0.0
 ) -> float:
     """Return the tolerance at which the mean label of a batch is `kernel_values`, but at most `last`.
 
@@ -273,13 +273,13 @@ def lowered(
     >>> round(lowered(np.array([1.0, 2.0, np.inf]), math.inf, kernel_values=0.1), 3)
     0.638
     """
-    finite, floor = distance[np.isfinite(distance)], 0.0 if lowest is None else lowest
+    finite = distance[np.isfinite(distance)]
     if len(finite) == 0:
         return last
     wanted = kernel_values * len(distance)
     low, high = 0.0, min(last, 1e3 * float(finite.max()))
     if gaussian_kernel(finite, high).sum() <= wanted:
-        return max(high, floor)
+        return max(high, lowest)
     finest = _FINEST * float(finite[finite > 0.0].min(initial=math.inf))
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -287,7 +287,7 @@ def lowered(
             high = middle
         else:
             low = middle
-    return max(high, floor, min(finest, last) if math.isfinite(finest) else 0.0)
+    return max(high, lowest, min(finest, last) if math.isfinite(finest) else 0.0)
 
 
 def _unstuck(history: MapHistory, distance: np.ndarray, lowest: float) -> float:
@@ -298,10 +298,9 @@ def _unstuck(history: MapHistory, distance: np.ndarray, lowest: float) -> float:
     """
     last = history.tolerance
     recent = any(r.tolerance > last for r in history.rounds[-_PATIENCE:])
-    if not lowest < last < math.inf or recent:
-        return last
-    if gaussian_kernel(distance, last).mean() > 0.5 * _LABEL:
+    close = gaussian_kernel(distance, last).mean() > 0.5 * _LABEL
+    if not lowest < last < math.inf or recent or close:
         return last
     lower = max(last / math.sqrt(2.0), lowest)
-    everything = np.concatenate([history.distance, distance])
+    everything = np.append(history.distance, distance)
     return lower if gaussian_kernel(everything, lower).sum() >= _ENOUGH else last

@@ -24,7 +24,7 @@ from amc_pymc.likelihood_free.fail_safe import (
     run_each,
 )
 from amc_pymc.likelihood_free.model_prior import PriorTransform
-from amc_pymc.likelihood_free.problem import Simulated, are_whole, labels
+from amc_pymc.likelihood_free.problem import Simulated, are_whole, flat, labels
 from amc_pymc.likelihood_free.proposal import Parametrisation
 from amc_pymc.reading.graphs import interpreted_mode, plain_function
 
@@ -107,7 +107,7 @@ class ModelProblem:
         self.deterministic_names = [d.name for d in model.deterministics]
         self.observed = {s.name: s.observed for s in self.simulators}
         data = self._statistics([s.observed[None] for s in self.simulators])
-        self.observed_summaries = _flat(data)[0]
+        self.observed_summaries = flat(data)[0]
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
         """Return the free variables (n, *shape) on their own scale at points (n, D) of the unit cube.
@@ -192,14 +192,16 @@ class ModelProblem:
                 return [s.many(rng, p, len(part)) for s, p in given]
 
             shapes = [s.observed.shape for s in self.simulators]
-            flat = (lambda found: _flat(self._statistics(found))) if summaries else None
-            return run_batch(call, Measure(self.distances, flat, size), rows, n, shapes, rng)
-        at = place.tolist()
-        measure = Measure(self._distances, _flat if summaries else None, size)
-        return run_each(
-            lambda i: [s.one(rng, [p[at[i], ...] for p in ps]) for s, ps in together],
-            measure, rows, n, [s.shape for s in self.simulators],
-        )  # fmt: skip
+            kept = (lambda found: flat(self._statistics(found))) if summaries else None
+            return run_batch(call, Measure(self.distances, shapes, kept, size), rows, n, rng)
+
+        def one(i: int):
+            at = place[i]
+            return [s.one(rng, [p[at, ...] for p in ps]) for s, ps in together]
+
+        shapes = [s.shape for s in self.simulators]
+        measure = Measure(self._distances, shapes, flat if summaries else None, size)
+        return run_each(one, measure, rows, n)
 
     def _with_parameters(self, values: dict[str, np.ndarray]) -> list[tuple[_Simulator, list]]:
         """Return Simulators and their parameters (n, ...) for values (n, *shape) of free variables."""
@@ -217,10 +219,6 @@ class ModelProblem:
         if len(each) > 1 and all(s.is_gaussian for s in self.simulators):
             return np.sqrt(np.square(each).sum(axis=0))
         return np.sum(each, axis=0)
-
-
-def _flat(statistics: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate([s.reshape(len(s), -1).astype(float) for s in statistics], axis=1)
 
 
 def _key(name: str) -> str:
