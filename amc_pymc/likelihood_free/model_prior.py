@@ -246,7 +246,8 @@ class PriorTransform:
                 _refuse_reference(model, rv, name, error)
                 fallback[name] = str(error)
                 reference = references.fit(name, rv.type.dtype)
-                level, graph = references.graph(rv, name, transforms[name])
+                level, step = references.input(name), transforms[name]
+                graph = level if step is None else step.backward(level, *rv.owner.inputs)
                 variables.append(_Variable(rv, name, shapes[name], level, graph, inputs, reference))
         own = {rv: i for rv, (_, i) in inputs.items()}
         graphs["potential"] = [sum((p.sum() for p in graphs["potential"]), pt.zeros(()))]

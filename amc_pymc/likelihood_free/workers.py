@@ -58,7 +58,7 @@ def simulation_workers(
     batched : bool
         Pass whole chunks to the simulator.
     summaries : bool, default False
-        Keep summary statistics: ``problem.simulate`` is called with ``summaries=True``.
+        Keep summary statistics.
     mp_ctx : str, optional
         Start method of worker processes, by default that of Python.
     bar : ProgressReport, optional
@@ -111,22 +111,13 @@ def simulation_workers(
             kept = np.full((len(u), len(problem.observed_summaries)), np.nan) if summaries else None
             out = Simulated(np.full(len(u), np.inf), [], kept)
             for task in pool.run(_Simulations((chunk, size)) for chunk in chunks):
-                for start, part in cast(_Simulations, task).parts():
-                    _write(out, start, part)
-                    if bar is not None:
-                        bar.advance(len(part.distance))
+                finished = cast(_Simulations, task)
+                finished.write(out)
+                if bar is not None:
+                    bar.advance(finished.done())
             return out._replace(failures=sorted(out.failures))
 
         yield simulate
-
-
-def _write(out: Simulated, start: int, part: Simulated) -> None:
-    """Write the rows of a part, which begins at row `start`, into the whole."""
-    rows = slice(start, start + len(part.distance))
-    out.distance[rows] = part.distance
-    out.failures.extend(f._replace(index=f.index + start) for f in part.failures)
-    if out.summaries is not None and part.summaries is not None:
-        out.summaries[rows] = part.summaries
 
 
 class _Chunk(NamedTuple):
@@ -169,12 +160,16 @@ class _Simulations(Task):
         """Whether all rows are finished."""
         return self.done() == len(self.message[0].u)
 
-    def parts(self) -> Iterator[tuple[int, Simulated]]:
-        """Yield the finished pieces with their first rows."""
+    def write(self, out: Simulated) -> None:
+        """Write the finished pieces into the rows of their batch."""
         start = self.message[0].start
         for piece in self.pieces:
-            yield start, piece
-            start += len(piece.distance)
+            rows = slice(start, start + len(piece.distance))
+            out.distance[rows] = piece.distance
+            out.failures.extend(f._replace(index=f.index + start) for f in piece.failures)
+            if out.summaries is not None and piece.summaries is not None:
+                out.summaries[rows] = piece.summaries
+            start = rows.stop
 
     def died(self, cause: str) -> list[Task]:
         """Repeat the chunk, at last one by one; then the current simulation has failed."""
@@ -208,8 +203,7 @@ class _Job:
             np.random.seed(seed_seq.generate_state(4))
         for start in range(0, len(chunk.u), rows):
             u = chunk.u[start : start + rows]
-            more: dict[str, Any] = {"summaries": True} if self.summaries else {}
-            found = self.problem.simulate(u, rng, batched=self.batched, **more)
+            found = self.problem.simulate(u, rng, batched=self.batched, summaries=self.summaries)
             for name in ("distance", "summaries") if self.summaries else ("distance",):
                 shape = np.shape(getattr(found, name))
                 if shape[:1] != (len(u),) or len(shape) != 1 + (name == "summaries"):
