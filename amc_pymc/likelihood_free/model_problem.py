@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pymc as pm
-import pytensor
 
 from pymc.distributions.simulator import SimulatorRV, gaussian
 from pytensor.graph.traversal import ancestors
@@ -19,20 +18,18 @@ from amc_pymc.likelihood_free.fail_safe import (
     NegativeDistance,
     check_simulation,
     checked_data,
-    clipped,
     run_batch,
     run_each,
 )
 from amc_pymc.likelihood_free.model_prior import PriorTransform
 from amc_pymc.likelihood_free.problem import Simulated, are_whole, flat, labels
-from amc_pymc.likelihood_free.proposal import Parametrisation
-from amc_pymc.reading.graphs import interpreted_mode, plain_function
+from amc_pymc.reading.graphs import interpreted_function, plain_function
 
 #: Minimum number of groups that share a regression.
 _FEWEST = 3
 
 
-class ModelProblem:
+class ModelProblem(PriorTransform):
     """Prior on the unit cube, simulator and distance of a PyMC model; later ``pm.set_data`` has no effect.
 
     The distance is in units of the ``epsilon`` of ``pm.Simulator``. With summary statistics o of observed
@@ -98,11 +95,8 @@ class ModelProblem:
     def __init__(self, model: pm.Model):
         found = _simulators_of(model)
         outputs = {_key(rv.name): list(rv.owner.op.dist_params(rv.owner)) for rv in found}
-        self._cube = cube = PriorTransform.from_model(
-            model, outputs | {"deterministics": model.deterministics}, _likelihoods_of(model)
-        )
-        self.shapes, self.n_dim, self.coordinates = cube.shapes, cube.n_dim, cube.coordinates
-        self.fallback = cube.fallback
+        outputs["deterministics"] = model.deterministics
+        super().__init__(model, outputs, _likelihoods_of(model))
         self.simulators = [_Simulator(model, rv) for rv in found]
         self.deterministic_names = [d.name for d in model.deterministics]
         self.observed = {s.name: s.observed for s in self.simulators}
@@ -114,27 +108,12 @@ class ModelProblem:
 
         They are nan, or zero if they are integers, where the prior has no value.
         """
-        return self._cube.values(clipped(u, self.n_dim))[0]
+        return self.values(u)[0]
 
     def deterministics(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the deterministics (n, ...) of free variables (n, *shape)."""
-        found = self._cube.evaluate("deterministics", values)
+        found = self.evaluate("deterministics", values)
         return dict(zip(self.deterministic_names, found, strict=True))
-
-    def log_density(self, u: np.ndarray) -> np.ndarray | None:
-        """Return the natural log (n,) of the prior density on the cube; None if it is uniform.
-
-        It is normalised, except for Potentials and likelihoods.
-        """
-        return self._cube.log_density(clipped(u, self.n_dim))
-
-    def log_prior(self, u: np.ndarray) -> np.ndarray:
-        """Return the natural log (n,) of the prior density, with Potentials and likelihoods, without Jacobians."""
-        return self._cube.log_prior(clipped(u, self.n_dim))
-
-    def centred(self, u: np.ndarray) -> Parametrisation | None:
-        """Return coordinates in which variables that depend on others are unconstrained values; None if none does."""
-        return self._cube.centred(clipped(u, self.n_dim))
 
     def groups(self) -> Groups | None:
         """Return which real variables and summary statistics have a first axis of the same length; None if none do."""
@@ -176,7 +155,7 @@ class ModelProblem:
         ValueError
             If a distance is negative; the message names the variable.
         """
-        values, possible = self._cube.values(clipped(u, self.n_dim))
+        values, possible = self.values(u)
         rows, n = np.flatnonzero(possible), len(u)
         values = {k: v[rows] for k, v in values.items()} if len(rows) < n else values
         together = self._with_parameters(values)
@@ -205,7 +184,7 @@ class ModelProblem:
 
     def _with_parameters(self, values: dict[str, np.ndarray]) -> list[tuple[_Simulator, list]]:
         """Return Simulators and their parameters (n, ...) for values (n, *shape) of free variables."""
-        return [(s, self._cube.evaluate(_key(s.name), values)) for s in self.simulators]
+        return [(s, self.evaluate(_key(s.name), values)) for s in self.simulators]
 
     def _statistics(self, simulations: list[np.ndarray]) -> list[np.ndarray]:
         return [s.statistics(x) for s, x in zip(self.simulators, simulations, strict=True)]
@@ -333,5 +312,4 @@ def _size(model, rv) -> tuple[int, ...] | None:
     if isinstance(size.type, NoneTypeT):
         return None
     data = {other: model.rvs_to_values[other] for other in model.observed_RVs}
-    fn = pytensor.function([], size, givens=data, mode=interpreted_mode(), on_unused_input="ignore")
-    return tuple(fn().tolist())
+    return tuple(interpreted_function([], size, givens=data)().tolist())

@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 
 from scipy import special, stats
 
+from amc_pymc.likelihood_free.problem import flat
 from amc_pymc.reading.particles.prior import PriorDraws, layout_of
 
 #: Number of prior draws to which references are fitted, factor by which references are wider, and
@@ -87,14 +88,14 @@ class Reference:
             self._factor = np.linalg.cholesky(correlation)
 
     def quantiles(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return unconstrained values (n, k) at points (n, k), and their log density (n,)."""
-        t = special.stdtrit(_TAIL, u)
+        """Return unconstrained values (n, *shape) at levels (n, *shape), and their log density (n,)."""
+        t = special.stdtrit(_TAIL, flat([u]))
         z = self._centre + self._scale * (t @ self._factor.T)
         if self._whole:
             z = np.floor(z + 0.5)
-            return z.astype(np.int64), np.log(self._mass(z)).sum(axis=1)
+            return z.astype(np.int64).reshape(u.shape), np.log(self._mass(z)).sum(axis=1)
         log = stats.t.logpdf(t, _TAIL).sum(axis=1)
-        return z, log - np.log(self._scale * np.diag(self._factor)).sum()
+        return z.reshape(u.shape), log - np.log(self._scale * np.diag(self._factor)).sum()
 
     def _mass(self, z: np.ndarray) -> np.ndarray:
         """Return the probability of the interval around each integer, computed in the lower tail."""
