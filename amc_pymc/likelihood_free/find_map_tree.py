@@ -188,15 +188,10 @@ def find_MAP_tree(
     values = {k: np.asarray(np.asarray(v)[0]) for k, v in values_at(problem, mode.u[None]).items()}
     if not return_raw:
         return values
-    attrs = {
-        "log_density": mode.log_density,
-        "log_density_se": mode.log_density_se,
-        "tolerance": mode.tolerance,
-        "effective": mode.effective,
-        "simulations": len(u),
-        "summaries": "learned" if learned else "given",
-        **flag_attributes(flags),
-    }
+    told = ("log_density", "log_density_se", "tolerance", "effective")
+    attrs: dict[str, Any] = {name: getattr(mode, name) for name in told}
+    attrs |= {"simulations": len(u), "summaries": "learned" if learned else "given"}
+    attrs |= flag_attributes(flags)
     return values, _tree(problem, model, values, history, mode, attrs)
 
 

@@ -306,7 +306,7 @@ def next_proposal(
     axes, turned = None, u
     if len(partitioners) > 1 and hit.sum() > 2 * u.shape[1]:
         axes = principal_axes(u[hit], relative(history.log_worth[hit]))
-        turned = to_axes(u, axes, history.x)
+        turned = to_axes(history.x, axes)
     grown = []
     for t, partitioner in enumerate(partitioners):
         v, own = (turned, axes) if t % 2 else (u, None)
@@ -509,16 +509,16 @@ def _beside(
     density[0] = boxes
     for out, fit in zip(density[1:], fits, strict=True):
         for number, own in enumerate(fit):
-            out[part == number] = own.density(u[part == number])
+            out[part == number] = own.density(to_normal(u[part == number]))
     pull = np.r_[_PULL_BOXES, np.full(len(fits), _PULL_KERNELS / len(fits))]
     shares = best_shares(density, worth, share, pull * (worth @ worth) / worth.sum() ** 2)
     shares[1:][shares[1:] < _LEAST_SHARE] = 0.0
     shares[0] = max(shares[0], (1.0 / _MOST_LOCAL - 1.0) * shares[1:].sum())
     shares /= shares.sum()
-    used = np.flatnonzero(shares[1:])
-    kernels = tuple(k for i in used for k in fits[i])
-    of_kernels = np.repeat(shares[1 + used] / _PARTS, _PARTS).tolist()
-    return kernels, tuple(of_kernels), shares @ density
+    used = np.flatnonzero(shares[1:]).tolist()
+    kernels = tuple(kernel for i in used for kernel in fits[i])
+    each = np.repeat(shares[1:][used] / _PARTS, _PARTS)
+    return kernels, tuple(each.tolist()), shares @ density
 
 
 def best_shares(

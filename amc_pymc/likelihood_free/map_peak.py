@@ -300,7 +300,7 @@ def _maximise(fit: LocalQuadratic, surface: Surface, z: np.ndarray) -> tuple[np.
         found = height(np.concatenate([point[None], point + h, point - h]))
         above, below = np.split(found[1:], 2)
         known = np.isfinite(above) & np.isfinite(below)
-        slope = np.where(known, np.where(known, above, 0.0) - np.where(known, below, 0.0), 0.0)
+        slope = np.where(known, above, 0.0) - np.where(known, below, 0.0)
         return (-found[0] if np.isfinite(found[0]) else 1e300), -slope / 2e-5
 
     def search(start: np.ndarray) -> tuple[np.ndarray, float]:
@@ -319,9 +319,8 @@ def _maximise(fit: LocalQuadratic, surface: Surface, z: np.ndarray) -> tuple[np.
     heights = np.where(inside, surface.log_prior_at + fit.values(y), -np.inf)
     top = int(heights.argmax())
     if heights[top] > best[1] + _HIGHER:
-        best = max(
-            best, search(np.clip(surface.z[top], -_REACH, _REACH)), key=lambda found: found[1]
-        )
+        again = search(np.clip(surface.z[top], -_REACH, _REACH))
+        best = max(best, again, key=lambda found: found[1])
     return best
 
 

@@ -18,6 +18,7 @@ from amc_pymc.likelihood_free.partition import (
     whole_cube,
 )
 from amc_pymc.likelihood_free.problem import gaussian_kernel
+from amc_pymc.logweights import relative
 
 #: Default number of batches that a budget is split into.
 _BATCHES = 20
@@ -110,11 +111,9 @@ class MapHistory:
     def prior(self) -> np.ndarray:
         """Prior density (K,) relative to the largest; 0 where it is not finite, unless it is finite nowhere."""
         possible = np.isfinite(self.log_prior)
-        prior = np.zeros(len(possible)) if possible.any() else np.ones(len(possible))
-        prior[possible] = np.exp(
-            self.log_prior[possible] - self.log_prior[possible].max(initial=-np.inf)
-        )
-        return prior
+        if not possible.any():
+            return np.ones(len(possible))
+        return relative(np.where(possible, self.log_prior, -np.inf))
 
     def choose(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Choose boxes (n,) for a batch one by one, without feedback in between, by top-two Thompson sampling.

@@ -154,7 +154,7 @@ class PriorTransform:
         self._constant = references.log_constant
         self._owner = np.repeat(np.arange(len(variables)), [v.size for v in variables])
         self._depends = np.array([v.depends for v in variables])[self._owner]
-        self._levels = {v.name: v.levels_shape for v in variables}
+        self._level_shapes = {v.name: v.levels_shape for v in variables}
         self._refuse_cuts()
 
     def _refuse_cuts(self) -> None:
@@ -219,7 +219,7 @@ class PriorTransform:
         """
         depends = self._depends
         u = np.where(depends, 0.5, NONCENTRED.back(y))
-        values = shaped(np.where(depends, y, self._unconstrained(u)), self._levels)
+        values = shaped(np.where(depends, y, self._unconstrained(u)), self._level_shapes)
         *levels, log_prior = self._graphs["levels"](list(values.values()), len(y))
         # Levels are nan where values overflow, far beyond all that a prior can reach.
         found = np.nan_to_num(flat(levels), nan=0.5)
@@ -254,7 +254,7 @@ class PriorTransform:
         """Return values, valid points, unconstrained values with a reference, and its log density."""
         values: dict[str, np.ndarray] = {}
         unconstrained, log_reference = {}, np.zeros(len(u))
-        possible, levels = np.ones(len(u), bool), shaped(u, self._levels)
+        possible, levels = np.ones(len(u), bool), shaped(u, self._level_shapes)
         for v in self._variables:
             if v.reference is not None:
                 levels[v.name], log = v.reference.quantiles(levels[v.name])

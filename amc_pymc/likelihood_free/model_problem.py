@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pymc as pm
 
@@ -22,7 +20,7 @@ from amc_pymc.likelihood_free.fail_safe import (
     run_each,
 )
 from amc_pymc.likelihood_free.model_prior import PriorTransform
-from amc_pymc.likelihood_free.problem import Simulated, are_whole, flat, labels
+from amc_pymc.likelihood_free.problem import Simulated, are_whole, flat, labels, shaped
 from amc_pymc.reading.graphs import interpreted_function, plain_function
 
 #: Minimum number of groups that share a regression.
@@ -118,20 +116,16 @@ class ModelProblem(PriorTransform):
     def groups(self) -> Groups | None:
         """Return which real variables and summary statistics have a first axis of the same length; None if none do."""
         place, real = {c: i for i, c in enumerate(self.coordinates)}, ~are_whole(self)
-        shapes = [s.shape for s in self.simulators]
-        parts = np.split(
-            np.arange(self.observed_summaries.size), np.cumsum([*map(math.prod, shapes)])
-        )
-        for n in (shape[0] for shape in shapes if shape):
+        index = np.arange(self.observed_summaries.size)[None]
+        statistics = shaped(index, {s.name: s.shape for s in self.simulators}).values()
+        for n in (part.shape[1] for part in statistics if part.ndim > 1):
             named = (
                 labels(name, shape) for name, shape in self.shapes.items() if shape[:1] == (n,)
             )
             each = [[place[c] for c in own] for own in named if place.keys() >= {*own}]
             effects = [np.reshape(own, (n, -1)) for own in each if real[own].all()]
             if n >= _FEWEST and 0 < sum(own.size for own in effects) < self.n_dim:
-                own = [
-                    p.reshape(n, -1) for p, s in zip(parts, shapes, strict=False) if s[:1] == (n,)
-                ]
+                own = [part.reshape(n, -1) for part in statistics if part.shape[1:2] == (n,)]
                 return Groups(np.hstack(effects), np.hstack(own))
         return None
 
@@ -156,12 +150,10 @@ class ModelProblem(PriorTransform):
             If a distance is negative; the message names the variable.
         """
         values, possible = self.values(u)
-        rows, n = np.flatnonzero(possible), len(u)
+        rows, n, place = np.flatnonzero(possible), len(u), np.cumsum(possible) - 1
         values = {k: v[rows] for k, v in values.items()} if len(rows) < n else values
         together = self._with_parameters(values)
         size = self.observed_summaries.size
-        place = np.zeros(n, int)
-        place[rows] = np.arange(len(rows))
         if batched:
 
             def call(part: np.ndarray, rng: np.random.Generator):
