@@ -218,9 +218,8 @@ def _with_learned_summaries(
 
 def _told(history: MapHistory) -> str:
     last = history.rounds[-1]
-    if not math.isfinite(last.tolerance):
-        return ""
-    return f": tolerance {last.tolerance:.3g}, {last.boxes:,} boxes"
+    told = f": tolerance {last.tolerance:.3g}, {last.boxes:,} boxes"
+    return told if math.isfinite(last.tolerance) else ""
 
 
 def _flags(problem: Problem, history: MapHistory, mode: Mode, lowest: float | None) -> list[Flag]:

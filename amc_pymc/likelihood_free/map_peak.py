@@ -277,9 +277,7 @@ def _fit(
 ) -> LocalQuadratic | None:
     for diagonal in (False, True):
         found = fit_log_quadratic(x, labels, centre, root, radius, diagonal=diagonal)
-        if found is None:
-            return None
-        if found.effective >= _PER_TERM * len(found.coefficients):
+        if found is not None and found.effective >= _PER_TERM * len(found.coefficients):
             return found
     return None
 

@@ -198,12 +198,9 @@ def map_rounds(
     """
     history = MapHistory(whole_cube(n_dim))
     for b, (size, rng) in enumerate(zip(sizes, generators, strict=True)):
-        if b == 0:
-            u = rng.random((size, n_dim))
-        else:
-            anywhere = min(size, max(1, round(_SHARE * size)))
-            boxes = history.choose(size - anywhere, rng)
-            u = np.concatenate([rng.random((anywhere, n_dim)), history.partition.draw(boxes, rng)])
+        anywhere = size if b == 0 else min(size, max(1, round(_SHARE * size)))
+        boxes = history.choose(size - anywhere, rng)
+        u = np.concatenate([rng.random((anywhere, n_dim)), history.partition.draw(boxes, rng)])
         distance = np.where(np.isfinite(log_prior(u)), simulate(u, b), np.inf)
         wanted = _LABEL * (_FIRST if b == 0 else 1.0)
         tolerance = lowered(distance, history.tolerance, kernel_values=wanted, lowest=lowest)

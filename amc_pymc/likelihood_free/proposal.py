@@ -343,7 +343,8 @@ class Proposal:
         t, left = len(self.members), left - sum(local)
         sizes = [left // t + (i < left % t) for i in range(t)] + local
         parts = [rng.random((from_prior, self.members[0].partition.n_dim))]
-        parts += [part.draw(size, rng) for part, size in zip(self._parts, sizes, strict=True)]
+        learnt: tuple[Boxes | Kernels, ...] = (*self.members, *self.kernels)
+        parts += [part.draw(size, rng) for part, size in zip(learnt, sizes, strict=True)]
         u = rng.permutation(np.concatenate(parts))
         density, x = self._density(u, from_prior / n, [size / n for size in sizes])
         return Drawn(u, -np.log(density), x)
@@ -354,10 +355,6 @@ class Proposal:
         each = learnt * (1.0 - sum(self.kernel_shares)) / len(self.members)
         local = [learnt * share for share in self.kernel_shares]
         return self._density(u, self.share, [each] * len(self.members) + local)[0]
-
-    @property
-    def _parts(self) -> tuple[Boxes | Kernels, ...]:
-        return (*self.members, *self.kernels)
 
     def _density(
         self, u: np.ndarray, share: float, shares: Sequence[float]

@@ -72,9 +72,6 @@ class SimulationRun:
     seconds: list[float] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._n_recalled, self._begin = len(self.journal), time.monotonic()
-
     def simulate(self, u: np.ndarray, b: int) -> Simulated:
         """Simulate batch b at points (n, D) of the unit cube, unless the journal has it."""
         start, stored = time.perf_counter(), self.journal.recall(u)
@@ -106,9 +103,8 @@ class SimulationRun:
         ended = run_loop(
             states,
             n_steps=len(self.sizes),
-            n_untimed=self._n_recalled,
+            n_untimed=len(self.journal),
             max_time=self.max_time,
-            begin=self._begin,
             each=lambda state: self.bar.update(description=self.description + told(state)),
         )
         if ended.why == "max_time":
@@ -186,7 +182,7 @@ def simulation_run(
     with (
         progress(description, sum(sizes), enabled=progressbar) as bar,
         simulation_workers(
-            problem, batched=batched, summaries=summaries, bar=bar, cores=cores
+            problem, batched=batched, summaries=summaries, advance=bar.advance, cores=cores
         ) as simulate,
     ):
         yield SimulationRun(

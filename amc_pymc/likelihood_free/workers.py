@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from amc_pymc.likelihood_free.problem import Failure, Problem, Simulated
-from amc_pymc.progress import ProgressReport
 from amc_pymc.rng import as_generator
 from amc_pymc.runs import TRIES, Pool, Task
 
@@ -43,7 +42,7 @@ def simulation_workers(
     batched: bool = False,
     summaries: bool = False,
     mp_ctx: str | None = None,
-    bar: ProgressReport | None = None,
+    advance: Callable[[int], None] = lambda n: None,
 ) -> Iterator[Simulate]:
     """Provide a function that simulates batches with persistent workers.
 
@@ -61,8 +60,8 @@ def simulation_workers(
         Keep summary statistics.
     mp_ctx : str, optional
         Start method of worker processes, by default that of Python.
-    bar : ProgressReport, optional
-        Progress report, advanced as simulations finish.
+    advance : callable, optional
+        Called with numbers of simulations that have finished.
 
     Yields
     ------
@@ -113,8 +112,7 @@ def simulation_workers(
             for task in pool.run(_Simulations((chunk, size)) for chunk in chunks):
                 finished = cast(_Simulations, task)
                 finished.write(out)
-                if bar is not None:
-                    bar.advance(finished.done())
+                advance(finished.done())
             return out._replace(failures=sorted(out.failures))
 
         yield simulate
