@@ -252,9 +252,7 @@ def _simulators_of(model) -> list:
         raise TypeError(f"model must be a pm.Model, got {model!r}.")
     found = [rv for rv in model.observed_RVs if isinstance(rv.owner.op, SimulatorRV)]
     for rv in model.basic_RVs:
-        if rv in found:
-            continue
-        if isinstance(rv.owner.op, SimulatorRV):
+        if isinstance(rv.owner.op, SimulatorRV) and rv not in found:
             whole = rv.name.removesuffix("_unobserved")
             if f"{whole}_observed" in model.named_vars:
                 raise ValueError(f"the data of {whole!r} have missing values; leave them out.")
