@@ -17,6 +17,7 @@ import pytensor.tensor as pt
 from pymc.distributions import simulator as pymc_simulator
 from pytensor.graph.op import Op
 
+from amc_pymc.likelihood_free.problem import lengths
 from amc_pymc.reading.graphs import Batched
 
 
@@ -56,12 +57,8 @@ def distance_function(
         aligned = statistics.reshape(n, *(1,) * (ndim - len(shape)), *shape)
         return np.abs((aligned - of_data) / epsilon.astype(float)).reshape(n, -1)
 
-    def euclidean(statistics: np.ndarray) -> np.ndarray:
-        gap = gaps(statistics)
-        return np.sqrt(np.einsum("ij,ij->i", gap, gap))
-
     if given is pymc_simulator.gaussian:
-        return euclidean
+        return lambda statistics: lengths(gaps(statistics))
     if given is pymc_simulator.laplace:
         return lambda statistics: gaps(statistics).sum(axis=1)
     fn = _wrapped(given)

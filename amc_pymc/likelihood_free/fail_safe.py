@@ -21,6 +21,8 @@ class Measure(NamedTuple):
     distance : callable
         Maps simulations of m rows, arrays (m, *shape), to distances (m,). It may raise :class:`NegativeDistance`,
         which is not caught.
+    shapes : sequence of tuple
+        Shapes of the observed data, or of what simulations are reduced to.
     summaries : callable or None
         Maps simulations to summary statistics (m, S), if they are to be kept.
     size : int
@@ -28,6 +30,7 @@ class Measure(NamedTuple):
     """
 
     distance: Callable[[list[np.ndarray]], np.ndarray]
+    shapes: Sequence[tuple[int, ...]]
     summaries: Callable[[list[np.ndarray]], np.ndarray] | None = None
     size: int = 0
 
@@ -80,41 +83,33 @@ def check_simulation(
 
 
 def run_each(
-    call: Callable[[int], Sequence[Any]],
-    measure: Measure,
-    rows: np.ndarray,
-    n: int,
-    shapes: Sequence[tuple[int, ...]],
+    call: Callable[[int], Sequence[Any]], measure: Measure, rows: np.ndarray, n: int
 ) -> Simulated:
     """Simulate rows one by one.
 
     Parameters
     ----------
     call : callable
-        Maps a row to its simulations, one array for each of `shapes`.
+        Maps a row to its simulations, one array for each shape of the data.
     measure : Measure
     rows : array of int
         Rows with valid parameters; the others of the n rows count as failed.
     n : int
-    shapes : sequence of tuple
-        Shapes of the observed data.
 
     Returns
     -------
     Simulated
     """
-    out = _Rows(measure, rows, n)
-    done, kept = [], []
+    done, kept, failures = [], [], []
     for i in rows.tolist():
         try:
-            kept.append(_checked(call(i), shapes))
+            kept.append(_checked(call(i), measure.shapes))
         except Exception as error:
-            out.failures.append(Failure(i, "error", f"{type(error).__name__}: {error}"))
+            failures.append(Failure(i, "error", _told(error)))
         else:
             done.append(i)
-    if done:
-        out.add(np.array(done), [np.stack(column) for column in zip(*kept, strict=True)])
-    return out.found()
+    simulations = [np.stack(column) for column in zip(*kept, strict=True)]
+    return _measured(measure, simulations, np.array(done, int), rows, n, failures)
 
 
 def run_batch(
@@ -122,7 +117,6 @@ def run_batch(
     measure: Measure,
     rows: np.ndarray,
     n: int,
-    shapes: Sequence[tuple[int, ...]],
     rng: np.random.Generator,
 ) -> Simulated:
     """Simulate all rows in one call; if it raises, simulate each row by itself.
@@ -130,8 +124,8 @@ def run_batch(
     Parameters
     ----------
     call : callable
-        Maps rows and a generator to simulations, one array for each of `shapes` with a first axis of rows.
-    measure, rows, n, shapes
+        Maps rows and a generator to simulations, one array for each shape of the data with a first axis of rows.
+    measure, rows, n
         As for :func:`run_each`.
     rng : numpy.random.Generator
 
@@ -147,69 +141,73 @@ def run_batch(
     """
 
     def checked(part: np.ndarray) -> list[np.ndarray]:
-        return _checked(call(part, rng), [(len(part), *s) for s in shapes])
+        return _checked(call(part, rng), [(len(part), *s) for s in measure.shapes])
 
     raised = ""
     if len(rows) > 1:
         try:
             found = checked(rows)
         except Exception as error:
-            raised = f"{type(error).__name__}: {error} (in a call of {len(rows)} rows)"
+            raised = f"{_told(error)} (in a call of {len(rows)} rows)"
         else:
-            out = _Rows(measure, rows, n)
-            out.add(rows, found)
-            return out.found()
-    alone = run_each(lambda i: [a[0] for a in checked(np.array([i]))], measure, rows, n, shapes)
+            return _measured(measure, found, rows, rows, n, [])
+    alone = run_each(lambda i: [a[0] for a in checked(np.array([i]))], measure, rows, n)
     return alone._replace(raised=raised)
 
 
-class _Rows:
-    """Distances, summary statistics and failures of n rows, of which those not in `rows` are impossible."""
+def _measured(
+    measure: Measure,
+    simulations: list[np.ndarray],
+    done: np.ndarray,
+    rows: np.ndarray,
+    n: int,
+    failures: list[Failure],
+) -> Simulated:
+    """Return distances and summary statistics of n rows, of which those not in `rows` are impossible.
 
-    def __init__(self, measure: Measure, rows: np.ndarray, n: int):
-        self.measure, self.distance = measure, np.full(n, np.inf)
-        self.summaries = None if measure.summaries is None else np.full((n, measure.size), np.nan)
-        why = "the prior has no value here: parameters of a distribution are impossible"
-        left_out = np.setdiff1d(np.arange(n), rows, assume_unique=True)
-        self.failures = [Failure(i, "nan", why) for i in left_out.tolist()]
+    The arrays of `simulations` (m, *shape) have those of the rows `done` (m,); `failures` are those of the others.
+    """
+    distance = np.full(n, np.inf)
+    summaries = None if measure.summaries is None else np.full((n, measure.size), np.nan)
 
-    def found(self) -> Simulated:
-        return Simulated(self.distance, sorted(self.failures), self.summaries)
+    def lost(rows: np.ndarray, why: str) -> None:
+        failures.extend(Failure(i, "nan", why) for i in rows.tolist())
 
-    def add(self, rows: np.ndarray, simulations: list[np.ndarray]) -> None:
-        """Measure simulations (m, *shape) of the given rows (m,)."""
-        good = np.ones(len(rows), bool)
-        for array in simulations:
-            good &= ~np.isnan(array).any(axis=tuple(range(1, array.ndim)))
-        self._lost(rows[~good], "the simulation has nan")
-        rows, simulations = rows[good], [s[good] for s in simulations]
-        if not len(rows):
-            return
+    left_out = np.setdiff1d(np.arange(n), rows, assume_unique=True)
+    lost(left_out, "the prior has no value here: parameters of a distribution are impossible")
+    good = np.ones(len(done), bool)
+    for array in simulations:
+        good &= ~np.isnan(array).any(axis=tuple(range(1, array.ndim)))
+    lost(done[~good], "the simulation has nan")
+    done, simulations = done[good], [s[good] for s in simulations]
+    if len(done):
         try:
-            self.distance[rows] = self._distances(simulations, len(rows))
+            distance[done] = _distances(measure, simulations, len(done))
         except Exception:  # find the rows that raise
-            for k, i in enumerate(rows.tolist()):
+            for k, i in enumerate(done.tolist()):
                 try:
-                    self.distance[i] = self._distances([s[k : k + 1] for s in simulations], 1)[0]
+                    distance[i] = _distances(measure, [s[k : k + 1] for s in simulations], 1)[0]
                 except NegativeDistance:
                     raise
                 except Exception as error:
-                    self.failures.append(Failure(i, "error", f"{type(error).__name__}: {error}"))
-        lost = rows[np.isnan(self.distance[rows])]
-        self._lost(lost, "the distance is nan")
-        self.distance[lost] = np.inf
-        good = np.isfinite(self.distance[rows])
-        if self.summaries is not None and self.measure.summaries is not None and good.any():
-            self.summaries[rows[good]] = self.measure.summaries([s[good] for s in simulations])
+                    failures.append(Failure(i, "error", _told(error)))
+    lost(np.flatnonzero(np.isnan(distance)), "the distance is nan")
+    distance[np.isnan(distance)] = np.inf
+    good = np.isfinite(distance[done])
+    if summaries is not None and measure.summaries is not None and good.any():
+        summaries[done[good]] = measure.summaries([s[good] for s in simulations])
+    return Simulated(distance, sorted(failures), summaries)
 
-    def _distances(self, simulations: list[np.ndarray], n: int) -> np.ndarray:
-        distance = np.asarray(self.measure.distance(simulations), dtype=float)
-        if distance.shape != (n,):
-            raise ValueError(f"distances of shape {distance.shape} for {n} simulations")
-        return distance
 
-    def _lost(self, rows: np.ndarray, why: str) -> None:
-        self.failures += [Failure(i, "nan", why) for i in rows.tolist()]
+def _distances(measure: Measure, simulations: list[np.ndarray], n: int) -> np.ndarray:
+    distance = np.asarray(measure.distance(simulations), dtype=float)
+    if distance.shape != (n,):
+        raise ValueError(f"distances of shape {distance.shape} for {n} simulations")
+    return distance
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _checked(found: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:

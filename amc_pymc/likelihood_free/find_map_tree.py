@@ -16,13 +16,7 @@ from amc_pymc.likelihood_free.learned import learned_distance
 from amc_pymc.likelihood_free.map_mode import Mode, estimate_mode
 from amc_pymc.likelihood_free.map_search import MapHistory, lowered, map_batches, map_rounds
 from amc_pymc.likelihood_free.partition import whole_cube
-from amc_pymc.likelihood_free.problem import (
-    Problem,
-    are_whole,
-    gaussian_kernel,
-    shaped,
-    values_at,
-)
+from amc_pymc.likelihood_free.problem import Problem, are_whole, gaussian_kernel, shaped, values_at
 from amc_pymc.likelihood_free.run import MOST_SUMMARIES, as_problem, failure_flags, simulation_run
 from amc_pymc.likelihood_free.simulator_problem import SimulatorProblem
 from amc_pymc.results import declared_dataset
@@ -173,7 +167,7 @@ def find_MAP_tree(
 
         states = map_rounds(
             simulate, problem.log_prior, problem.n_dim, run.sizes, run.rngs[: len(run.sizes)],
-            lowest=lowest,
+            lowest=lowest or 0.0,
         )  # fmt: skip
         history = run.follow(states, _told)
     u, flags = history.u, run.flags
@@ -194,15 +188,10 @@ def find_MAP_tree(
     values = {k: np.asarray(np.asarray(v)[0]) for k, v in values_at(problem, mode.u[None]).items()}
     if not return_raw:
         return values
-    attrs = {
-        "log_density": mode.log_density,
-        "log_density_se": mode.log_density_se,
-        "tolerance": mode.tolerance,
-        "effective": mode.effective,
-        "simulations": len(u),
-        "summaries": "learned" if learned else "given",
-        **flag_attributes(flags),
-    }
+    told = ("log_density", "log_density_se", "tolerance", "effective")
+    attrs: dict[str, Any] = {name: getattr(mode, name) for name in told}
+    attrs |= {"simulations": len(u), "summaries": "learned" if learned else "given"}
+    attrs |= flag_attributes(flags)
     return values, _tree(problem, model, values, history, mode, attrs)
 
 
@@ -229,9 +218,8 @@ def _with_learned_summaries(
 
 def _told(history: MapHistory) -> str:
     last = history.rounds[-1]
-    if not math.isfinite(last.tolerance):
-        return ""
-    return f": tolerance {last.tolerance:.3g}, {last.boxes:,} boxes"
+    told = f": tolerance {last.tolerance:.3g}, {last.boxes:,} boxes"
+    return told if math.isfinite(last.tolerance) else ""
 
 
 def _flags(problem: Problem, history: MapHistory, mode: Mode, lowest: float | None) -> list[Flag]:

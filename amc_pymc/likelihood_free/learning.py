@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
 
 from amc_pymc.arguments import boolean, positive_int, share_or_none
 from amc_pymc.likelihood_free.adjust import regress_near
@@ -305,7 +306,7 @@ def next_proposal(
     axes, turned = None, u
     if len(partitioners) > 1 and hit.sum() > 2 * u.shape[1]:
         axes = principal_axes(u[hit], relative(history.log_worth[hit]))
-        turned = to_axes(u, axes, history.x)
+        turned = to_axes(history.x, axes)
     grown = []
     for t, partitioner in enumerate(partitioners):
         v, own = (turned, axes) if t % 2 else (u, None)
@@ -507,20 +508,17 @@ def _beside(
     density = np.empty((1 + len(fits), len(u)))
     density[0] = boxes
     for out, fit in zip(density[1:], fits, strict=True):
-        for number, kernels in enumerate(fit):
-            out[part == number] = kernels.density(u[part == number])
+        for number, own in enumerate(fit):
+            out[part == number] = own.density(to_normal(u[part == number]))
     pull = np.r_[_PULL_BOXES, np.full(len(fits), _PULL_KERNELS / len(fits))]
     shares = best_shares(density, worth, share, pull * (worth @ worth) / worth.sum() ** 2)
     shares[1:][shares[1:] < _LEAST_SHARE] = 0.0
     shares[0] = max(shares[0], (1.0 / _MOST_LOCAL - 1.0) * shares[1:].sum())
     shares /= shares.sum()
-    used = [
-        (k, float(s) / _PARTS)
-        for fit, s in zip(fits, shares[1:], strict=True)
-        for k in fit
-        if s > 0.0
-    ]
-    return tuple(k for k, _ in used), tuple(s for _, s in used), shares @ density
+    used = np.flatnonzero(shares[1:]).tolist()
+    kernels = tuple(kernel for i in used for kernel in fits[i])
+    each = np.repeat(shares[1:][used] / _PARTS, _PARTS)
+    return kernels, tuple(each.tolist()), shares @ density
 
 
 def best_shares(
@@ -560,23 +558,13 @@ def best_shares(
     """
 
     def target(z: np.ndarray) -> tuple[float, np.ndarray]:
-        a = _softmax(z)
+        a = softmax(z)
         inverse = worth / (floor + (1.0 - floor) * (a @ density))
         cost = inverse.sum()
         slope = -(1.0 - floor) * (density @ (inverse**2 / np.maximum(worth, 1e-300))) / cost
-        log_a = z - z.max() - np.log(np.exp(z - z.max()).sum())
-        return (
-            float(np.log(cost) - pull @ log_a),
-            a * (slope - a @ slope) - (pull - a * pull.sum()),
-        )
+        gradient = a * (slope - a @ slope) - (pull - a * pull.sum())
+        return float(np.log(cost) - pull @ log_softmax(z)), gradient
 
-    found = minimize(
-        target, np.zeros(len(density)), jac=True, method="L-BFGS-B",
-        options={"maxiter": 100},
-    )  # fmt: skip
-    return _softmax(found.x)
-
-
-def _softmax(z: np.ndarray) -> np.ndarray:
-    a = np.exp(z - z.max())
-    return a / a.sum()
+    start, options = np.zeros(len(density)), {"maxiter": 100}
+    found = minimize(target, start, jac=True, method="L-BFGS-B", options=options)
+    return softmax(found.x)

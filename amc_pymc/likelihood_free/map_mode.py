@@ -15,9 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from amc_pymc.likelihood_free.map_peak import Peak, Surface, climb, mode_terms, peak_errors
 from amc_pymc.likelihood_free.map_search import MapHistory
-from amc_pymc.likelihood_free.problem import gaussian_kernel
-
-Parameters = Callable[[np.ndarray], Mapping[str, np.ndarray]]
+from amc_pymc.likelihood_free.problem import flat, gaussian_kernel
 
 _NOTHING = "No simulation came close to the data where the prior is not zero: there is nothing to find a mode of."
 
@@ -70,20 +68,20 @@ class Mode(NamedTuple):
     bias: np.ndarray = np.empty(0)
 
 
-def flat(values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return parameters (n, *shape) as columns (n, P)."""
-    columns = [np.asarray(v).reshape(len(v), -1) for v in values.values()]
-    return np.concatenate(columns, axis=1).astype(float)
-
-
 def estimate_mode(
     history: MapHistory,
-    parameters: Parameters,
+    parameters: Callable[[np.ndarray], Mapping[str, np.ndarray]],
     log_prior: Callable[[np.ndarray], np.ndarray],
     *,
     lowest: float = 0.0,
 ) -> Mode:
-    """Estimate the mode of the posterior density.
+    """Maximise a local estimate of the posterior density.
+
+    Searches start where kernel values times prior are high among neighbouring points. Around each start, the log
+    mean kernel value is fitted by a quadratic in a window that moves to the peak and adopts its width. The fit does not depend on how densely a region was simulated. It is
+    repeated at several tolerances h. The estimate is the mode at the highest tolerance, or a line in h^2 through
+    the modes at the two highest, extrapolated to the lowest tolerance of interest, whichever has less variance plus
+    squared bias. Bias is estimated by the change to a line through one more mode.
 
     Parameters
     ----------
@@ -104,52 +102,16 @@ def estimate_mode(
     ValueError
         If no simulation came close to the data where the prior is positive.
     """
-    u = history.u
-    same = flat(parameters(u)).shape[1] == u.shape[1]  # else normal quantiles are fitted
-    positions = (lambda u: flat(parameters(u))) if same else ndtri
-    mode = find_mode(u, history.distance, history.tolerance, positions, log_prior, lowest=lowest)
-    return mode if same else mode._replace(se=np.full(flat(parameters(u[:1])).shape[1], np.nan))
 
+    def columns(u: np.ndarray) -> np.ndarray:
+        return flat(parameters(u).values())
 
-def find_mode(
-    u: np.ndarray,
-    distance: np.ndarray,
-    tolerance: float,
-    positions: Callable[[np.ndarray], np.ndarray],
-    log_prior: Callable[[np.ndarray], np.ndarray],
-    *,
-    lowest: float = 0.0,
-) -> Mode:
-    """Maximise a local estimate of the posterior density.
-
-    Searches start where kernel values times prior are high among neighbouring points. Around each start, the log
-    mean kernel value is fitted by a quadratic in a window that moves to the peak and adopts its width. The fit does not depend on how densely a region was simulated. It is
-    repeated at several tolerances h. The estimate is the mode at the highest tolerance, or a line in h^2 through
-    the modes at the two highest, extrapolated to the lowest tolerance of interest, whichever has less variance plus
-    squared bias. Bias is estimated by the change to a line through one more mode.
-
-    Parameters
-    ----------
-    u : array (n, D)
-        Simulated points of the unit cube.
-    distance : array (n,)
-    tolerance : float
-        Tolerance at which kernel values discriminate between points.
-    positions, log_prior : callable
-        See :class:`amc_pymc.likelihood_free.map_peak.Surface`.
-    lowest : float
-        Smallest tolerance of interest.
-
-    Returns
-    -------
-    Mode
-
-    Raises
-    ------
-    ValueError
-        If no simulation came close to the data where the prior is positive.
-    """
-    x = positions(u)
+    u, tolerance, distance = history.u, history.tolerance, history.distance
+    x, positions = columns(u), columns
+    unknown = np.full(x.shape[1], np.nan)
+    same = x.shape == u.shape
+    if not same:  # then normal quantiles are fitted
+        x, positions = ndtri(u), ndtri
     possible, log = np.isfinite(x).all(axis=1), np.full(len(u), -np.inf)
     log[possible] = log_prior(u[possible])
     possible = np.isfinite(log)
@@ -165,14 +127,12 @@ def find_mode(
             peaks.append(_best_window(fitted, labels, surface))
     if not peaks:
         i, _, height = max(starts, key=lambda start: start[2])
-        nothing = np.full(x.shape[1], np.nan)
-        return Mode(ndtr(z[i]), nothing, height, math.nan, tolerance, 0.0)
+        return Mode(ndtr(z[i]), unknown, height, math.nan, tolerance, 0.0)
     fitted = _highest(peaks, surface)
     ladder = _ladder(fitted, distance, surface, lowest)
     found = _extrapolated(ladder, fitted.fit.root, surface, lowest)
-    if found is None:
-        found = _as_mode(ladder[min(_UP, len(ladder) - 1)] if ladder else fitted, surface)
-    return found
+    found = found or _as_mode(ladder[min(_UP, len(ladder) - 1)] if ladder else fitted, surface)
+    return found if same else found._replace(se=unknown)
 
 
 def _starts(
@@ -256,18 +216,18 @@ def _extrapolated(
 
     The mode is assumed to be linear in h^2.
     """
-    terms = [mode_terms(fitted, surface) for fitted in ladder]
-    known = [bool(np.isfinite(t).all()) for t in terms]
-    ladder = ladder[: known.index(False) if False in known else len(known)]
-    if not ladder:
+    each = (mode_terms(fitted, surface) for fitted in ladder)
+    terms = list(itertools.takewhile(lambda t: np.isfinite(t).all(), each))
+    if not terms:
         return None
+    ladder = ladder[: len(terms)]
     squares = np.array([fitted.tolerance**2 - lowest**2 for fitted in ladder])
     weights = np.array([_at_zero(squares, k) for k in range(len(ladder))])
     modes = weights @ [surface.at(fitted.z) for fitted in ladder]
     # Fits share draws, so that covariances of modes are sums over the influence of each draw.
     rows = np.unique(np.concatenate([fitted.fit.rows for fitted in ladder]))
     moved = np.zeros((len(ladder), len(rows), modes.shape[1]))
-    for own, fitted, t in zip(moved, ladder, terms, strict=False):
+    for own, fitted, t in zip(moved, ladder, terms, strict=True):
         own[np.searchsorted(rows, fitted.fit.rows)] = fitted.fit.influence @ t.T
 
     def covariance(w: np.ndarray) -> np.ndarray:
@@ -298,11 +258,9 @@ def _size(covariance: np.ndarray, unit: np.ndarray) -> float:
 
 def _at_zero(x: np.ndarray, k: int) -> np.ndarray:
     """Return weights of all values that give the least-squares line through the first k + 1 at x = 0."""
-    out = np.zeros(len(x))
-    if k == 0:
-        out[0] = 1.0
-        return out
-    out[: k + 1] = np.linalg.pinv(np.stack([np.ones(k + 1), x[: k + 1] / x[0]], axis=1))[0]
+    out = np.eye(1, len(x))[0]
+    if k > 0:
+        out[: k + 1] = np.linalg.pinv(np.stack([np.ones(k + 1), x[: k + 1] / x[0]], axis=1))[0]
     return out
 
 
@@ -341,7 +299,6 @@ def _best_window(first: Peak, labels: np.ndarray, surface: Surface) -> Peak:
 
 
 def _as_mode(fitted: Peak, surface: Surface) -> Mode:
-    covariance, se = peak_errors(fitted, surface)
-    at, height = ndtr(fitted.z), fitted.height
-    error = np.sqrt(np.diag(covariance))
-    return Mode(at, error, height, se, fitted.tolerance, fitted.fit.effective)
+    covariance, height_se = peak_errors(fitted, surface)
+    at, se, worth = ndtr(fitted.z), np.sqrt(np.diag(covariance)), fitted.fit.effective
+    return Mode(at, se, fitted.height, height_se, fitted.tolerance, worth)

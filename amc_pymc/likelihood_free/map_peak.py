@@ -13,6 +13,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import ndtr
 
+from amc_pymc.likelihood_free.problem import lengths
+
 #: Maximum steps of Newton's method, and slope per unit of weight at which it stops.
 _STEPS, _SLOPE = 50, 1e-7
 #: Maximum logarithm of a mean, to prevent overflow.
@@ -97,11 +99,6 @@ class LocalQuadratic(NamedTuple):
             i, j = np.triu_indices(d, 1)
             out[i, j] = out[j, i] = -second[d : d + len(i)]
         return out
-
-
-def n_terms(n_dim: int, *, diagonal: bool = False) -> int:
-    """Return the number of coefficients p."""
-    return 1 + 2 * n_dim + (0 if diagonal else n_dim * (n_dim - 1) // 2)
 
 
 def fit_log_quadratic(
@@ -227,7 +224,7 @@ class Surface(NamedTuple):
         """Return log of prior times fit (n,) at normal quantiles (n, D), less a penalty outside of the window."""
         u = ndtr(z)
         y = fit.to_units(self.positions(u))
-        beyond = np.maximum(np.sqrt(np.einsum("ij,ij->i", y, y)) - fit.radius, 0.0)
+        beyond = np.maximum(lengths(y) - fit.radius, 0.0)
         return self.log_prior(u) + fit.values(y) - outside * beyond**2
 
 
@@ -280,9 +277,7 @@ def _fit(
 ) -> LocalQuadratic | None:
     for diagonal in (False, True):
         found = fit_log_quadratic(x, labels, centre, root, radius, diagonal=diagonal)
-        if found is None:
-            return None
-        if found.effective >= _PER_TERM * n_terms(x.shape[1], diagonal=diagonal):
+        if found is not None and found.effective >= _PER_TERM * len(found.coefficients):
             return found
     return None
 
@@ -303,7 +298,7 @@ def _maximise(fit: LocalQuadratic, surface: Surface, z: np.ndarray) -> tuple[np.
         found = height(np.concatenate([point[None], point + h, point - h]))
         above, below = np.split(found[1:], 2)
         known = np.isfinite(above) & np.isfinite(below)
-        slope = np.where(known, np.where(known, above, 0.0) - np.where(known, below, 0.0), 0.0)
+        slope = np.where(known, above, 0.0) - np.where(known, below, 0.0)
         return (-found[0] if np.isfinite(found[0]) else 1e300), -slope / 2e-5
 
     def search(start: np.ndarray) -> tuple[np.ndarray, float]:
@@ -322,9 +317,8 @@ def _maximise(fit: LocalQuadratic, surface: Surface, z: np.ndarray) -> tuple[np.
     heights = np.where(inside, surface.log_prior_at + fit.values(y), -np.inf)
     top = int(heights.argmax())
     if heights[top] > best[1] + _HIGHER:
-        best = max(
-            best, search(np.clip(surface.z[top], -_REACH, _REACH)), key=lambda found: found[1]
-        )
+        again = search(np.clip(surface.z[top], -_REACH, _REACH))
+        best = max(best, again, key=lambda found: found[1])
     return best
 
 

@@ -18,6 +18,7 @@ from amc_pymc.likelihood_free.partition import (
     whole_cube,
 )
 from amc_pymc.likelihood_free.problem import gaussian_kernel
+from amc_pymc.logweights import relative
 
 #: Default number of batches that a budget is split into.
 _BATCHES = 20
@@ -110,11 +111,9 @@ class MapHistory:
     def prior(self) -> np.ndarray:
         """Prior density (K,) relative to the largest; 0 where it is not finite, unless it is finite nowhere."""
         possible = np.isfinite(self.log_prior)
-        prior = np.zeros(len(possible)) if possible.any() else np.ones(len(possible))
-        prior[possible] = np.exp(
-            self.log_prior[possible] - self.log_prior[possible].max(initial=-np.inf)
-        )
-        return prior
+        if not possible.any():
+            return np.ones(len(possible))
+        return relative(np.where(possible, self.log_prior, -np.inf))
 
     def choose(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Choose boxes (n,) for a batch one by one, without feedback in between, by top-two Thompson sampling.
@@ -168,7 +167,7 @@ def map_rounds(
     sizes: Sequence[int],
     generators: Sequence[np.random.Generator],
     *,
-    lowest: float | None = None,
+    lowest: float = 0.0,
 ) -> Iterator[MapHistory]:
     r"""Search batch by batch for the box with the largest posterior density.
 
@@ -189,7 +188,7 @@ def map_rounds(
         Sizes of the batches.
     generators : sequence of numpy.random.Generator
         One for each batch.
-    lowest : float, optional
+    lowest : float, default 0
         Tolerance at which lowering ends.
 
     Yields
@@ -199,17 +198,14 @@ def map_rounds(
     """
     history = MapHistory(whole_cube(n_dim))
     for b, (size, rng) in enumerate(zip(sizes, generators, strict=True)):
-        if b == 0:
-            u = rng.random((size, n_dim))
-        else:
-            anywhere = min(size, max(1, round(_SHARE * size)))
-            boxes = history.choose(size - anywhere, rng)
-            u = np.concatenate([rng.random((anywhere, n_dim)), history.partition.draw(boxes, rng)])
+        anywhere = size if b == 0 else min(size, max(1, round(_SHARE * size)))
+        boxes = history.choose(size - anywhere, rng)
+        u = np.concatenate([rng.random((anywhere, n_dim)), history.partition.draw(boxes, rng)])
         distance = np.where(np.isfinite(log_prior(u)), simulate(u, b), np.inf)
         wanted = _LABEL * (_FIRST if b == 0 else 1.0)
         tolerance = lowered(distance, history.tolerance, kernel_values=wanted, lowest=lowest)
         if tolerance == history.tolerance:
-            tolerance = _unstuck(history, distance, lowest or 0.0)
+            tolerance = _unstuck(history, distance, lowest)
         history.add(u, distance, tolerance, log_prior)
         yield history
 
@@ -259,7 +255,7 @@ def map_batches(
 
 
 def lowered(
-    distance: np.ndarray, last: float, *, kernel_values: float, lowest: float | None = None
+    distance: np.ndarray, last: float, *, kernel_values: float, lowest: float = 0.0
 ) -> float:
     """Return the tolerance at which the mean label of a batch is `kernel_values`, but at most `last`.
 
@@ -273,13 +269,13 @@ def lowered(
     >>> round(lowered(np.array([1.0, 2.0, np.inf]), math.inf, kernel_values=0.1), 3)
     0.638
     """
-    finite, floor = distance[np.isfinite(distance)], 0.0 if lowest is None else lowest
+    finite = distance[np.isfinite(distance)]
     if len(finite) == 0:
         return last
     wanted = kernel_values * len(distance)
     low, high = 0.0, min(last, 1e3 * float(finite.max()))
     if gaussian_kernel(finite, high).sum() <= wanted:
-        return max(high, floor)
+        return max(high, lowest)
     finest = _FINEST * float(finite[finite > 0.0].min(initial=math.inf))
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -287,7 +283,7 @@ def lowered(
             high = middle
         else:
             low = middle
-    return max(high, floor, min(finest, last) if math.isfinite(finest) else 0.0)
+    return max(high, lowest, min(finest, last) if math.isfinite(finest) else 0.0)
 
 
 def _unstuck(history: MapHistory, distance: np.ndarray, lowest: float) -> float:
@@ -298,10 +294,9 @@ def _unstuck(history: MapHistory, distance: np.ndarray, lowest: float) -> float:
     """
     last = history.tolerance
     recent = any(r.tolerance > last for r in history.rounds[-_PATIENCE:])
-    if not lowest < last < math.inf or recent:
-        return last
-    if gaussian_kernel(distance, last).mean() > 0.5 * _LABEL:
+    close = gaussian_kernel(distance, last).mean() > 0.5 * _LABEL
+    if not lowest < last < math.inf or recent or close:
         return last
     lower = max(last / math.sqrt(2.0), lowest)
-    everything = np.concatenate([history.distance, distance])
+    everything = np.append(history.distance, distance)
     return lower if gaussian_kernel(everything, lower).sum() >= _ENOUGH else last

@@ -23,7 +23,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 from pytensor.xtensor.type import XTensorType
 
-from amc_pymc.likelihood_free.problem import labels
+from amc_pymc.likelihood_free.fail_safe import clipped
+from amc_pymc.likelihood_free.problem import flat, labels, shaped
 from amc_pymc.likelihood_free.proposal import EDGE, NONCENTRED, Parametrisation
 from amc_pymc.likelihood_free.quantiles import quantile, quantile_shape
 from amc_pymc.likelihood_free.references import References
@@ -42,26 +43,25 @@ class _Variable:
     Parameters
     ----------
     rv : variable
-    name : str
     shape : tuple of int
     level, graph : tensor variables
         Levels, and the graph of the variable in terms of them.
-    inputs : dict of variable to (str, variable)
-        Names of the free variables, and the inputs that represent them.
+    inputs : dict of variable to variable
+        Inputs that represent the free variables, with their names.
     reference : Reference, optional
         Density that maps points of the cube to levels on the unconstrained scale.
     """
 
-    def __init__(self, rv, name, shape, level, graph, inputs, reference=None):
+    def __init__(self, rv, shape, level, graph, inputs, reference=None):
         (graph,) = _possible([graph], inputs)
-        _refuse_random(name, graph)
+        self.name, self.shape, self.dtype = inputs[rv].name, shape, rv.type.dtype
+        _refuse_random(self.name, graph)
         used = set(ancestors([graph]))
-        parents = {i: parent for parent, i in inputs.values() if i in used}
-        self.name, self.shape, self.dtype = name, shape, rv.type.dtype
+        parents = [i for i in inputs.values() if i in used]
         self.levels_shape = level.type.shape
         self.size = math.prod(self.levels_shape)
         self.reference = reference
-        self._parents, self.depends = list(parents.values()), bool(parents)
+        self._parents, self.depends = [i.name for i in parents], bool(parents)
         self._graph = Batched([level, *parents], [graph])
 
     def values(self, level: np.ndarray, values: dict[str, np.ndarray]):
@@ -80,6 +80,14 @@ class _Variable:
 class PriorTransform:
     """Prior of all free variables of a model on the unit cube.
 
+    Parameters
+    ----------
+    model : pm.Model
+    outputs : dict of str to list of variables
+        Graphs for :meth:`evaluate`, in which observed variables are replaced by their data.
+    likelihoods : sequence of variables
+        Observed variables whose density at their data is treated as a Potential.
+
     Attributes
     ----------
     shapes : dict of str to tuple of int
@@ -91,18 +99,84 @@ class PriorTransform:
     fallback : dict of str to str
         Variables without quantiles, Potentials and likelihoods, for which :meth:`log_density` corrects, and
         the reasons.
+
+    Raises
+    ------
+    ValueError
+        If a prior is improper or can neither be inverted nor drawn, or if a graph draws random
+        numbers; the message names the variable.
     """
 
-    def __init__(self, shapes, variables, graphs, log_constant: float, fallback: dict[str, str]):
-        self.shapes: dict[str, tuple[int, ...]] = shapes
-        self.fallback = fallback
+    def __init__(self, model: pm.Model, outputs: dict[str, list], likelihoods: Sequence = ()):
+        transforms = {rv.name: model.rvs_to_transforms[rv] for rv in model.free_RVs}
+        transformed = {
+            rv.name: transforms[rv.name].forward(rv, *rv.owner.inputs)
+            for rv in model.free_RVs
+            if transforms[rv.name] is not None
+        }
+        factors = [*model.potentials, *(_log_likelihood(model, rv) for rv in likelihoods)]
+        more = {"potential": factors, "transformed": list(transformed.values())}
+        more["levels"] = _levels(model)
+        free, graphs = _frozen(model, outputs | more)
+        sizes = model.eval_rv_shapes()
+        self.shapes: dict[str, tuple[int, ...]] = {n: tuple(map(int, sizes[n])) for n in transforms}
+        inputs = {rv: rv.type(name=n) for rv, n in zip(free, transforms, strict=True)}
+        references, variables, fallback = References(model), [], {}
+        for rv in _in_order(free):
+            name = inputs[rv].name
+            shape, transform = self.shapes[name], transforms[name]
+            _refuse_improper(rv, name)
+            try:
+                variables.append(_by_quantiles(rv, shape, transform, inputs))
+            except NotImplementedError as error:
+                _refuse_reference(model, rv, name, error)
+                fallback[name] = str(error)
+                reference, level = references.fit(name, rv.type.dtype), references.input(name)
+                graph = level if transform is None else transform.backward(level, *rv.owner.inputs)
+                variables.append(_Variable(rv, shape, level, graph, inputs, reference))
+        graphs["potential"] = [sum((p.sum() for p in graphs["potential"]), pt.zeros(()))]
+        graphs["log_prior"] = [_log_density(inputs, {}, free)]
+        levels = _possible(graphs.pop("levels"), {})
+        made = {k: Batched(list(inputs.values()), _possible(g, inputs)) for k, g in graphs.items()}
+        if levels and not fallback:
+            unconstrained = [model.rvs_to_values[rv] for rv in _in_order(model.free_RVs)]
+            made["levels"] = Batched(unconstrained, levels)
+        if fallback:
+            referred = {rv: transforms[i.name] for rv, i in inputs.items() if i.name in fallback}
+            given = inputs | {rv: references.input(inputs[rv].name) for rv in referred}
+            log = _log_density(given, referred, list(referred))
+            made["reference"] = Batched(list(given.values()), _possible([log], {}))
+        fallback |= {p.name: "a pm.Potential" for p in model.potentials}
+        self.fallback = fallback | {rv.name: "data with a likelihood" for rv in likelihoods}
         self.n_dim = sum(v.size for v in variables)
         self.coordinates = [c for v in variables for c in labels(v.name, v.levels_shape)]
-        self._variables, self._graphs, self._constant = variables, graphs, log_constant
+        self._variables, self._transformed, self._graphs = variables, list(transformed), made
+        self._constant = references.log_constant
+        self._owner = np.repeat(np.arange(len(variables)), [v.size for v in variables])
+        self._depends = np.array([v.depends for v in variables])[self._owner]
+        self._level_shapes = {v.name: v.levels_shape for v in variables}
+        self._refuse_cuts()
+
+    def _refuse_cuts(self) -> None:
+        """Refuse transforms that cannot represent all values of a prior and therefore truncate it."""
+        if not self._transformed:
+            return
+        u = np.random.Generator(np.random.PCG64(7)).uniform(size=(_TRIED, self.n_dim))
+        values, possible = self.values(u)
+        found = self.evaluate("transformed", values)
+        for name, z in zip(self._transformed, found, strict=True):
+            if name not in self.fallback and np.isnan(z[possible]).any():
+                raise ValueError(
+                    f"the transform of {name!r} cannot reach all values that its prior has. Use the transform "
+                    "that PyMC chooses, or pm.Truncated."
+                )
 
     def values(self, u: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Return values (n, *shape) of the free variables, and which of the points (n,) have them."""
-        return self._walk(u)[:2]
+        """Return values (n, *shape) of the free variables, and which of the points (n,) have them.
+
+        Others are nan, or zero if they are integers.
+        """
+        return self._walk(clipped(u, self.n_dim))[:2]
 
     def evaluate(self, what: str, values: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Evaluate the graphs of this name at values (n, ...) of the free variables."""
@@ -114,6 +188,7 @@ class PriorTransform:
 
         Unconstrained values are in units of the spread of their variable at points u (n, D). None if variables are independent, or if values are infinite.
         """
+        u = clipped(u, self.n_dim)
         y = self._to_centred(u) if "levels" in self._graphs else np.full((1, 1), np.nan)
         if not np.isfinite(y).all():
             return None
@@ -130,19 +205,9 @@ class PriorTransform:
 
     def _unconstrained(self, u: np.ndarray) -> np.ndarray:
         """Return unconstrained values (n, D), in the order of the coordinates."""
-        values, _ = self.values(u)
-        values |= dict(zip(self.transformed, self.evaluate("transformed", values), strict=True))
-        return np.concatenate([values[v.name].reshape(len(u), -1) for v in self._variables], axis=1)
-
-    @property
-    def _depends(self) -> np.ndarray:
-        """Which coordinates (D,) belong to variables that depend on others."""
-        return np.array([v.depends for v in self._variables])[self._owner]
-
-    @property
-    def _owner(self) -> np.ndarray:
-        """Numbers of the variables that coordinates (D,) belong to."""
-        return np.repeat(np.arange(len(self._variables)), [v.size for v in self._variables])
+        values, *_ = self._walk(u)
+        values |= dict(zip(self._transformed, self.evaluate("transformed", values), strict=True))
+        return flat(values[v.name] for v in self._variables)
 
     def _to_centred(self, u: np.ndarray) -> np.ndarray:
         return np.where(self._depends, self._unconstrained(u), NONCENTRED.to(u))
@@ -154,18 +219,15 @@ class PriorTransform:
         """
         depends = self._depends
         u = np.where(depends, 0.5, NONCENTRED.back(y))
-        values = np.where(depends, y, self._unconstrained(u))
-        parts = np.split(values, np.cumsum([v.size for v in self._variables])[:-1], axis=1)
-        shapes = [(len(y), *v.levels_shape) for v in self._variables]
-        given = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-        *levels, log_prior = self._graphs["levels"](given, len(y))
-        found = np.concatenate([level.reshape(len(y), -1) for level in levels], axis=1)
+        values = shaped(np.where(depends, y, self._unconstrained(u)), self._level_shapes)
+        *levels, log_prior = self._graphs["levels"](list(values.values()), len(y))
         # Levels are nan where values overflow, far beyond all that a prior can reach.
-        u[:, depends] = np.clip(np.nan_to_num(found, nan=0.5), EDGE, 1.0 - EDGE)[:, depends]
+        found = np.nan_to_num(flat(levels), nan=0.5)
+        u[:, depends] = np.clip(found, EDGE, 1.0 - EDGE)[:, depends]
         return u, log_prior + NONCENTRED.log_prior(y[:, ~depends])
 
     def log_prior(self, u: np.ndarray) -> np.ndarray:
-        """Return the natural log density (n,) of the free variables, Potentials and likelihoods included."""
+        """Return the natural log density (n,) of the free variables, with Potentials and likelihoods, without Jacobians."""
         values, possible = self.values(u)
         (own,), (extra,) = (self.evaluate(k, values) for k in ("log_prior", "potential"))
         with np.errstate(invalid="ignore"):
@@ -173,7 +235,11 @@ class PriorTransform:
         return np.where(possible & ~np.isnan(log), log, -np.inf)
 
     def log_density(self, u: np.ndarray) -> np.ndarray | None:
-        """Return the natural log (n,) of prior over reference; None if the ratio is one everywhere."""
+        """Return the natural log (n,) of the prior density on the cube, prior over reference; None if it is uniform.
+
+        It is normalised, except for Potentials and likelihoods.
+        """
+        u = clipped(u, self.n_dim)
         if not self.fallback:
             return None
         values, possible, unconstrained, log_reference = self._walk(u)
@@ -186,87 +252,17 @@ class PriorTransform:
 
     def _walk(self, u: np.ndarray):
         """Return values, valid points, unconstrained values with a reference, and its log density."""
-        start = 0
         values: dict[str, np.ndarray] = {}
         unconstrained, log_reference = {}, np.zeros(len(u))
-        possible = np.ones(len(u), bool)
+        possible, levels = np.ones(len(u), bool), shaped(u, self._level_shapes)
         for v in self._variables:
-            level = u[:, start : start + v.size]
-            start += v.size
             if v.reference is not None:
-                level, log = v.reference.quantiles(level)
+                levels[v.name], log = v.reference.quantiles(levels[v.name])
                 log_reference += log
-                unconstrained[v.name] = level.reshape(len(u), *v.levels_shape)
-            level = level.reshape(len(u), *v.levels_shape)
-            values[v.name], good = v.values(level, values)
+                unconstrained[v.name] = levels[v.name]
+            values[v.name], good = v.values(levels[v.name], values)
             possible &= good
         return {n: values[n] for n in self.shapes}, possible, unconstrained, log_reference
-
-    @classmethod
-    def from_model(
-        cls, model: pm.Model, outputs: dict[str, list], likelihoods: Sequence = ()
-    ) -> PriorTransform:
-        """Create the transform from the prior of a model.
-
-        Parameters
-        ----------
-        model : pm.Model
-        outputs : dict of str to list of variables
-            Graphs for :meth:`evaluate`, in which observed variables are replaced by their data.
-        likelihoods : sequence of variables
-            Observed variables whose density at their data is treated as a Potential.
-
-        Raises
-        ------
-        ValueError
-            If a prior is improper or can neither be inverted nor drawn, or if a graph draws random
-            numbers; the message names the variable.
-        """
-        transforms = {rv.name: model.rvs_to_transforms[rv] for rv in model.free_RVs}
-        transformed = {
-            rv.name: transforms[rv.name].forward(rv, *rv.owner.inputs)
-            for rv in model.free_RVs
-            if transforms[rv.name] is not None
-        }
-        factors = [*model.potentials, *(_log_likelihood(model, rv) for rv in likelihoods)]
-        more = {"potential": factors, "transformed": list(transformed.values())}
-        more["levels"] = _levels(model)
-        free, graphs = _frozen(model, outputs | more)
-        names, sizes = list(transforms), model.eval_rv_shapes()
-        shapes = {n: tuple(map(int, sizes[n])) for n in names}
-        inputs = {rv: (n, rv.type(name=n)) for rv, n in zip(free, names, strict=True)}
-        references = References(model)
-        variables, fallback = [], {}
-        for rv in _in_order(free):
-            name, _ = inputs[rv]
-            _refuse_improper(rv, name)
-            try:
-                variables.append(_by_quantiles(rv, name, shapes[name], transforms[name], inputs))
-            except NotImplementedError as error:
-                _refuse_reference(model, rv, name, error)
-                fallback[name] = str(error)
-                reference = references.fit(name, rv.type.dtype)
-                level, graph = references.graph(rv, name, transforms[name])
-                variables.append(_Variable(rv, name, shapes[name], level, graph, inputs, reference))
-        own = {rv: i for rv, (_, i) in inputs.items()}
-        graphs["potential"] = [sum((p.sum() for p in graphs["potential"]), pt.zeros(()))]
-        graphs["log_prior"] = [_log_density(own, {}, free)]
-        levels = _possible(graphs.pop("levels"), {})
-        made = {k: Batched(list(own.values()), _possible(g, inputs)) for k, g in graphs.items()}
-        if levels and not fallback:
-            unconstrained = [model.rvs_to_values[rv] for rv in _in_order(model.free_RVs)]
-            made["levels"] = Batched(unconstrained, levels)
-        if fallback:
-            referred = {rv: transforms[n] for rv, (n, _) in inputs.items() if n in fallback}
-            there = {rv: references.input(inputs[rv][0]) for rv in referred}
-            log = _log_density(own | there, referred, list(referred))
-            made["reference"] = Batched(list((own | there).values()), _possible([log], {}))
-        fallback |= {p.name: "a pm.Potential" for p in model.potentials}
-        fallback |= {rv.name: "data with a likelihood" for rv in likelihoods}
-        cube = cls(shapes, variables, made, references.log_constant, fallback)
-        cube.transformed = list(transformed)
-        _refuse_cuts(cube, list(transformed))
-        return cube
 
 
 # --- graphs -------------------------------------------------------------------------------------
@@ -335,7 +331,7 @@ def _in_order(free: list) -> list:
 
 def _possible(graphs: list, inputs: dict) -> list:
     """Return graphs of the inputs in which invalid parameters give nan."""
-    return without_checks(graphs, {rv: i for rv, (_, i) in inputs.items()}, impossible=np.nan)
+    return without_checks(graphs, inputs, impossible=np.nan)
 
 
 def _refuse_random(name: str, graph, given: Sequence = ()) -> None:
@@ -369,25 +365,11 @@ def _refuse_reference(model, rv, name: str, error: Exception) -> None:
         ) from None
 
 
-def _refuse_cuts(cube: PriorTransform, names: list[str]) -> None:
-    """Refuse transforms that cannot represent all values of a prior and therefore truncate it."""
-    if not names:
-        return
-    u = np.random.Generator(np.random.PCG64(7)).uniform(size=(_TRIED, cube.n_dim))
-    values, possible = cube.values(u)
-    for name, z in zip(names, cube.evaluate("transformed", values), strict=True):
-        if name not in cube.fallback and np.isnan(z[possible]).any():
-            raise ValueError(
-                f"the transform of {name!r} cannot reach all values that its prior has. Use the transform "
-                "that PyMC chooses, or pm.Truncated."
-            )
-
-
-def _by_quantiles(rv, name, shape, transform, inputs) -> _Variable:
+def _by_quantiles(rv, shape, transform, inputs) -> _Variable:
     if any(isinstance(t, Ordered) for t in transform_steps(transform)):
         raise NotImplementedError("ordered by its transform")
     level = pt.tensor(dtype="float64", shape=quantile_shape(rv, shape))
-    return _Variable(rv, name, shape, level, quantile(rv, level), inputs)
+    return _Variable(rv, shape, level, quantile(rv, level), inputs)
 
 
 def _log_density(values: dict, transforms: dict, variables: list):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pymc as pm
-import pytensor
 
 from pymc.distributions.simulator import SimulatorRV, gaussian
 from pytensor.graph.traversal import ancestors
@@ -19,20 +16,18 @@ from amc_pymc.likelihood_free.fail_safe import (
     NegativeDistance,
     check_simulation,
     checked_data,
-    clipped,
     run_batch,
     run_each,
 )
 from amc_pymc.likelihood_free.model_prior import PriorTransform
-from amc_pymc.likelihood_free.problem import Simulated, are_whole, labels
-from amc_pymc.likelihood_free.proposal import Parametrisation
-from amc_pymc.reading.graphs import interpreted_mode, plain_function
+from amc_pymc.likelihood_free.problem import Simulated, are_whole, flat, labels, shaped
+from amc_pymc.reading.graphs import interpreted_function, plain_function
 
 #: Minimum number of groups that share a regression.
 _FEWEST = 3
 
 
-class ModelProblem:
+class ModelProblem(PriorTransform):
     """Prior on the unit cube, simulator and distance of a PyMC model; later ``pm.set_data`` has no effect.
 
     The distance is in units of the ``epsilon`` of ``pm.Simulator``. With summary statistics o of observed
@@ -98,61 +93,39 @@ class ModelProblem:
     def __init__(self, model: pm.Model):
         found = _simulators_of(model)
         outputs = {_key(rv.name): list(rv.owner.op.dist_params(rv.owner)) for rv in found}
-        self._cube = cube = PriorTransform.from_model(
-            model, outputs | {"deterministics": model.deterministics}, _likelihoods_of(model)
-        )
-        self.shapes, self.n_dim, self.coordinates = cube.shapes, cube.n_dim, cube.coordinates
-        self.fallback = cube.fallback
+        outputs["deterministics"] = model.deterministics
+        super().__init__(model, outputs, _likelihoods_of(model))
         self.simulators = [_Simulator(model, rv) for rv in found]
         self.deterministic_names = [d.name for d in model.deterministics]
         self.observed = {s.name: s.observed for s in self.simulators}
         data = self._statistics([s.observed[None] for s in self.simulators])
-        self.observed_summaries = _flat(data)[0]
+        self.observed_summaries = flat(data)[0]
 
     def parameters(self, u: np.ndarray) -> dict[str, np.ndarray]:
         """Return the free variables (n, *shape) on their own scale at points (n, D) of the unit cube.
 
         They are nan, or zero if they are integers, where the prior has no value.
         """
-        return self._cube.values(clipped(u, self.n_dim))[0]
+        return self.values(u)[0]
 
     def deterministics(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the deterministics (n, ...) of free variables (n, *shape)."""
-        found = self._cube.evaluate("deterministics", values)
+        found = self.evaluate("deterministics", values)
         return dict(zip(self.deterministic_names, found, strict=True))
-
-    def log_density(self, u: np.ndarray) -> np.ndarray | None:
-        """Return the natural log (n,) of the prior density on the cube; None if it is uniform.
-
-        It is normalised, except for Potentials and likelihoods.
-        """
-        return self._cube.log_density(clipped(u, self.n_dim))
-
-    def log_prior(self, u: np.ndarray) -> np.ndarray:
-        """Return the natural log (n,) of the prior density, with Potentials and likelihoods, without Jacobians."""
-        return self._cube.log_prior(clipped(u, self.n_dim))
-
-    def centred(self, u: np.ndarray) -> Parametrisation | None:
-        """Return coordinates in which variables that depend on others are unconstrained values; None if none does."""
-        return self._cube.centred(clipped(u, self.n_dim))
 
     def groups(self) -> Groups | None:
         """Return which real variables and summary statistics have a first axis of the same length; None if none do."""
         place, real = {c: i for i, c in enumerate(self.coordinates)}, ~are_whole(self)
-        shapes = [s.shape for s in self.simulators]
-        parts = np.split(
-            np.arange(self.observed_summaries.size), np.cumsum([*map(math.prod, shapes)])
-        )
-        for n in (shape[0] for shape in shapes if shape):
+        index = np.arange(self.observed_summaries.size)[None]
+        statistics = shaped(index, {s.name: s.shape for s in self.simulators}).values()
+        for n in (part.shape[1] for part in statistics if part.ndim > 1):
             named = (
                 labels(name, shape) for name, shape in self.shapes.items() if shape[:1] == (n,)
             )
             each = [[place[c] for c in own] for own in named if place.keys() >= {*own}]
             effects = [np.reshape(own, (n, -1)) for own in each if real[own].all()]
             if n >= _FEWEST and 0 < sum(own.size for own in effects) < self.n_dim:
-                own = [
-                    p.reshape(n, -1) for p, s in zip(parts, shapes, strict=False) if s[:1] == (n,)
-                ]
+                own = [part.reshape(n, -1) for part in statistics if part.shape[1:2] == (n,)]
                 return Groups(np.hstack(effects), np.hstack(own))
         return None
 
@@ -176,13 +149,11 @@ class ModelProblem:
         ValueError
             If a distance is negative; the message names the variable.
         """
-        values, possible = self._cube.values(clipped(u, self.n_dim))
-        rows, n = np.flatnonzero(possible), len(u)
+        values, possible = self.values(u)
+        rows, n, place = np.flatnonzero(possible), len(u), np.cumsum(possible) - 1
         values = {k: v[rows] for k, v in values.items()} if len(rows) < n else values
         together = self._with_parameters(values)
         size = self.observed_summaries.size
-        place = np.zeros(n, int)
-        place[rows] = np.arange(len(rows))
         if batched:
 
             def call(part: np.ndarray, rng: np.random.Generator):
@@ -192,18 +163,20 @@ class ModelProblem:
                 return [s.many(rng, p, len(part)) for s, p in given]
 
             shapes = [s.observed.shape for s in self.simulators]
-            flat = (lambda found: _flat(self._statistics(found))) if summaries else None
-            return run_batch(call, Measure(self.distances, flat, size), rows, n, shapes, rng)
-        at = place.tolist()
-        measure = Measure(self._distances, _flat if summaries else None, size)
-        return run_each(
-            lambda i: [s.one(rng, [p[at[i], ...] for p in ps]) for s, ps in together],
-            measure, rows, n, [s.shape for s in self.simulators],
-        )  # fmt: skip
+            kept = (lambda found: flat(self._statistics(found))) if summaries else None
+            return run_batch(call, Measure(self.distances, shapes, kept, size), rows, n, rng)
+
+        def one(i: int):
+            at = place[i]
+            return [s.one(rng, [p[at, ...] for p in ps]) for s, ps in together]
+
+        shapes = [s.shape for s in self.simulators]
+        measure = Measure(self._distances, shapes, flat if summaries else None, size)
+        return run_each(one, measure, rows, n)
 
     def _with_parameters(self, values: dict[str, np.ndarray]) -> list[tuple[_Simulator, list]]:
         """Return Simulators and their parameters (n, ...) for values (n, *shape) of free variables."""
-        return [(s, self._cube.evaluate(_key(s.name), values)) for s in self.simulators]
+        return [(s, self.evaluate(_key(s.name), values)) for s in self.simulators]
 
     def _statistics(self, simulations: list[np.ndarray]) -> list[np.ndarray]:
         return [s.statistics(x) for s, x in zip(self.simulators, simulations, strict=True)]
@@ -217,10 +190,6 @@ class ModelProblem:
         if len(each) > 1 and all(s.is_gaussian for s in self.simulators):
             return np.sqrt(np.square(each).sum(axis=0))
         return np.sum(each, axis=0)
-
-
-def _flat(statistics: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate([s.reshape(len(s), -1).astype(float) for s in statistics], axis=1)
 
 
 def _key(name: str) -> str:
@@ -283,9 +252,7 @@ def _simulators_of(model) -> list:
         raise TypeError(f"model must be a pm.Model, got {model!r}.")
     found = [rv for rv in model.observed_RVs if isinstance(rv.owner.op, SimulatorRV)]
     for rv in model.basic_RVs:
-        if rv in found:
-            continue
-        if isinstance(rv.owner.op, SimulatorRV):
+        if isinstance(rv.owner.op, SimulatorRV) and rv not in found:
             whole = rv.name.removesuffix("_unobserved")
             if f"{whole}_observed" in model.named_vars:
                 raise ValueError(f"the data of {whole!r} have missing values; leave them out.")
@@ -335,5 +302,4 @@ def _size(model, rv) -> tuple[int, ...] | None:
     if isinstance(size.type, NoneTypeT):
         return None
     data = {other: model.rvs_to_values[other] for other in model.observed_RVs}
-    fn = pytensor.function([], size, givens=data, mode=interpreted_mode(), on_unused_input="ignore")
-    return tuple(fn().tolist())
+    return tuple(interpreted_function([], size, givens=data)().tolist())

@@ -68,8 +68,7 @@ class Partition:
         """Parent of each node (M,), -1 for the root."""
         out = np.full(len(self.feature), -1)
         inner = np.flatnonzero(self.feature >= 0)
-        out[self.left[inner]] = inner
-        out[self.right[inner]] = inner
+        out[self.left[inner]] = out[self.right[inner]] = inner
         return out
 
     @cached_property
@@ -97,9 +96,7 @@ class Partition:
 
     @cached_property
     def _box_of_node(self) -> np.ndarray:
-        out = np.full(len(self.feature), -1)
-        out[self.leaves] = np.arange(self.boxes)
-        return out
+        return np.cumsum(self.feature < 0) - 1
 
     def find_nodes(self, u: np.ndarray) -> np.ndarray:
         """Return leaf nodes (n,) that contain points (n, D)."""

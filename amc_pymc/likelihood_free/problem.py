@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -122,6 +122,18 @@ def shaped(columns: np.ndarray, shapes: Mapping[str, tuple[int, ...]]) -> dict[s
     ends = np.cumsum([math.prod(shape) for shape in shapes.values()])[:-1]
     each = zip(shapes.items(), np.split(columns, ends, axis=1), strict=True)
     return {name: part.reshape(len(columns), *shape) for (name, shape), part in each}
+
+
+def flat(values: Iterable[np.ndarray]) -> np.ndarray:
+    """Return arrays (n, *shape) as columns (n, P); the inverse of :func:`shaped`."""
+    each = [np.asarray(v, float) for v in values]
+    return np.concatenate([v.reshape(len(v), math.prod(v.shape[1:])) for v in each], axis=1)
+
+
+def lengths(rows: np.ndarray) -> np.ndarray:
+    """Return the Euclidean lengths (n,) of rows (n, K)."""
+    found: np.ndarray = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return found
 
 
 def are_whole(problem: Problem) -> np.ndarray:

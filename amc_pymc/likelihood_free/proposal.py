@@ -72,16 +72,13 @@ def principal_axes(u: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return axes.T
 
 
-def to_axes(u: np.ndarray, axes: np.ndarray, x: np.ndarray | None = None) -> np.ndarray:
-    """Return coordinates (n, D) of points (n, D) along rotated axes, in the unit cube.
-
-    If the points on the normal scale, x (n, D), are known already, they are not computed again.
-    """
-    return ndtr((to_normal(u) if x is None else x) @ axes.T)
+def to_axes(x: np.ndarray, axes: np.ndarray) -> np.ndarray:
+    """Return coordinates (n, D) along rotated axes, in the unit cube, of points x (n, D) on the normal scale."""
+    return ndtr(x @ axes.T)
 
 
 def to_cube(v: np.ndarray, axes: np.ndarray) -> np.ndarray:
-    """Return the points with given rotated coordinates; the inverse of :func:`to_axes`."""
+    """Return the points of the cube with given rotated coordinates (n, D)."""
     return from_normal(to_normal(v) @ axes)
 
 
@@ -261,7 +258,7 @@ class Boxes:
 
     def find(self, u: np.ndarray) -> np.ndarray:
         """Return boxes (n,) of points (n, D)."""
-        return self.partition.find(u if self.axes is None else to_axes(u, self.axes))
+        return self.partition.find(u if self.axes is None else to_axes(to_normal(u), self.axes))
 
     @property
     def heights(self) -> np.ndarray:
@@ -286,9 +283,8 @@ class Kernels:
         """Draw points (n, D), clipped to the open unit cube."""
         return from_normal(self.mixture.sample(n, rng))
 
-    def density(self, u: np.ndarray, x: np.ndarray | None = None) -> np.ndarray:
-        """Return the density (n,) at points (n, D), relative to the prior; x are these on the normal scale, if known."""
-        x = to_normal(u) if x is None else x
+    def density(self, x: np.ndarray) -> np.ndarray:
+        """Return the density (n,) at points x (n, D) on the normal scale, relative to the prior."""
         log_prior = -0.5 * (np.einsum("nd,nd->n", x, x) + x.shape[1] * math.log(2.0 * math.pi))
         return np.exp(self.mixture.log_density(x) - log_prior)
 
@@ -302,13 +298,13 @@ class Drawn(NamedTuple):
         Points of the unit cube.
     log_ratio : array (n,)
         Natural logarithm of prior over proposal density; the mean of its exponential is one.
-    x : array (n, D) or None
-        Points on the normal scale, if they were needed.
+    x : array (n, D)
+        Points on the normal scale.
     """
 
     u: np.ndarray
     log_ratio: np.ndarray
-    x: np.ndarray | None = None
+    x: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -347,7 +343,8 @@ class Proposal:
         t, left = len(self.members), left - sum(local)
         sizes = [left // t + (i < left % t) for i in range(t)] + local
         parts = [rng.random((from_prior, self.members[0].partition.n_dim))]
-        parts += [part.draw(size, rng) for part, size in zip(self._parts, sizes, strict=True)]
+        learnt: tuple[Boxes | Kernels, ...] = (*self.members, *self.kernels)
+        parts += [part.draw(size, rng) for part, size in zip(learnt, sizes, strict=True)]
         u = rng.permutation(np.concatenate(parts))
         density, x = self._density(u, from_prior / n, [size / n for size in sizes])
         return Drawn(u, -np.log(density), x)
@@ -359,28 +356,22 @@ class Proposal:
         local = [learnt * share for share in self.kernel_shares]
         return self._density(u, self.share, [each] * len(self.members) + local)[0]
 
-    @property
-    def _parts(self) -> tuple[Boxes | Kernels, ...]:
-        return (*self.members, *self.kernels)
-
     def _density(
         self, u: np.ndarray, share: float, shares: Sequence[float]
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return densities and, if it was needed, the points on the normal scale."""
-        out, t = np.full(len(u), share), len(self.members)
-        turned = any(member.axes is not None for member in self.members)
-        x = to_normal(u) if turned or self.kernels else None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return densities and the points on the normal scale."""
+        out, t, x = np.full(len(u), share), len(self.members), to_normal(u)
         axes, v = None, u
         for member, size in zip(self.members, shares[:t], strict=True):
             if size <= 0.0:
                 continue
             if member.axes is not None and member.axes is not axes:  # most members share axes
-                axes, v = member.axes, to_axes(u, member.axes, x)
+                axes, v = member.axes, to_axes(x, member.axes)
             box = member.partition.find(u if member.axes is None else v)
             out += size * member.heights[box]
         for kernel, size in zip(self.kernels, shares[t:], strict=True):
             if size > 0.0:
-                out += size * kernel.density(u, x)
+                out += size * kernel.density(x)
         return out, x
 
 

@@ -42,10 +42,8 @@ def quantile(rv, u):
         if isinstance(op, kind):
             return own(rv, u)
     if getattr(op, "ndim_supp", 0) > 0:
-        raise NotImplementedError(f"{_name(op)} is multivariate")
-    for kind, family in _SCIPY.items():
-        if isinstance(op, kind):
-            return _Quantile(family)(u, *op.dist_params(rv.owner))
+        name, *_ = getattr(op, "_print_name", (type(op).__name__,))
+        raise NotImplementedError(f"{name} is multivariate")
     return pm.icdf(rv, u, warn_rvs=False)
 
 
@@ -56,11 +54,7 @@ def quantile_shape(rv, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _name(op) -> str:
-    return str(getattr(op, "_print_name", (type(op).__name__,))[0])
-
-
-# --- families with a graph of their own ---------------------------------------------------------
+# --- families -----------------------------------------------------------------------------------
 
 
 def _constant(rv, u):
@@ -69,12 +63,8 @@ def _constant(rv, u):
 
 
 def _categorical(rv, u):
-    (p,) = rv.owner.op.dist_params(rv.owner)
-    return _index(p, u)
-
-
-def _index(p, u):
     """Return the first index at which the cumulative sum of p (..., K) reaches a level (...)."""
+    (p,) = rv.owner.op.dist_params(rv.owner)
     below = pt.cumsum(p, axis=-1)[..., :-1]
     return pt.sum(pt.gt(u[..., None], below), axis=-1)
 
@@ -111,29 +101,8 @@ def _dirichlet(rv, u):
     return pt.concatenate([share, one], axis=-1) * pt.concatenate([one, left], axis=-1)
 
 
-_OWN = {
-    DiracDeltaRV: _constant,
-    pm.Categorical.rv_type: _categorical,
-    TruncatedRV: _truncated,
-    pm.MvNormal.rv_type: _mv_normal,
-    pm.Dirichlet.rv_type: _dirichlet,
-}
-
-
-# --- families of SciPy --------------------------------------------------------------------------
-
-
-#: Functions from levels and parameters, arrays that broadcast, to quantiles.
-_FAMILIES = {
-    "Poisson": stats.poisson.ppf,
-    "Binomial": stats.binom.ppf,
-    "NegativeBinomial": stats.nbinom.ppf,
-}
-_SCIPY = {getattr(pm, family).rv_type: family for family in _FAMILIES}
-
-
 class _Quantile(Op):
-    """Elementwise quantiles by SciPy."""
+    """Elementwise quantiles by SciPy, of a family by its name there."""
 
     __props__ = ("family",)
 
@@ -147,10 +116,27 @@ class _Quantile(Op):
         return Apply(self, aligned, [pt.tensor(dtype="float64", shape=(None,) * ndim)])
 
     def perform(self, node, inputs, output_storage):
-        out = _FAMILIES[self.family](*np.broadcast_arrays(*inputs))
+        out = getattr(stats, self.family).ppf(*np.broadcast_arrays(*inputs))
         output_storage[0][0] = np.asarray(out, dtype=np.float64)
 
 
 @_vectorize_node.register(_Quantile)
 def _vectorize_quantile(op, node, *inputs):
     return op.make_node(*inputs)
+
+
+def _by_scipy(family: str):
+    return lambda rv, u: _Quantile(family)(u, *rv.owner.op.dist_params(rv.owner))
+
+
+#: Functions of a variable and levels, by the type of its operation.
+_OWN = {
+    DiracDeltaRV: _constant,
+    pm.Categorical.rv_type: _categorical,
+    TruncatedRV: _truncated,
+    pm.MvNormal.rv_type: _mv_normal,
+    pm.Dirichlet.rv_type: _dirichlet,
+    pm.Poisson.rv_type: _by_scipy("poisson"),
+    pm.Binomial.rv_type: _by_scipy("binom"),
+    pm.NegativeBinomial.rv_type: _by_scipy("nbinom"),
+}

@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 
 from scipy import special, stats
 
-from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.likelihood_free.problem import flat
 from amc_pymc.reading.particles.prior import PriorDraws, layout_of
 
 #: Number of prior draws to which references are fitted, factor by which references are wider, and
@@ -27,16 +27,12 @@ class References:
 
     def __init__(self, model):
         self._model = model
-        self._transforms = {rv.name: model.rvs_to_transforms[rv] for rv in model.free_RVs}
         self._inputs: dict = {}
 
     @cached_property
-    def _layout(self) -> FlatLayout:
-        return replace(layout_of(self._model), names=tuple(self._transforms))
-
-    @cached_property
     def _prior(self) -> PriorDraws:
-        return PriorDraws(self._model, self._layout)
+        names = tuple(rv.name for rv in self._model.free_RVs)
+        return PriorDraws(self._model, replace(layout_of(self._model), names=names))
 
     @cached_property
     def _draws(self) -> np.ndarray:
@@ -50,19 +46,14 @@ class References:
     def input(self, name: str):
         """Return the input that represents the unconstrained value of a variable."""
         if name not in self._inputs:
-            i = self._layout.names.index(name)
-            shape, dtype = self._layout.shapes[i], self._layout.dtypes[i]
-            self._inputs[name] = pt.tensor(name, dtype=dtype, shape=shape)
+            layout = self._prior.layout
+            i = layout.names.index(name)
+            self._inputs[name] = pt.tensor(name, dtype=layout.dtypes[i], shape=layout.shapes[i])
         return self._inputs[name]
-
-    def graph(self, rv, name: str, transform):
-        """Return the input for the unconstrained value, and the graph of the variable in terms of it."""
-        level = self.input(name)
-        return level, level if transform is None else transform.backward(level, *rv.owner.inputs)
 
     def fit(self, name: str, dtype: str) -> Reference:
         """Fit a reference density to draws from the prior of a variable."""
-        z = self._draws[:, self._layout.slices[name]]
+        z = self._draws[:, self._prior.layout.slices[name]]
         good = np.isfinite(z).all(axis=1)
         if good.mean() < _LEAST_GOOD:
             raise ValueError(
@@ -97,14 +88,14 @@ class Reference:
             self._factor = np.linalg.cholesky(correlation)
 
     def quantiles(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return unconstrained values (n, k) at points (n, k), and their log density (n,)."""
-        t = special.stdtrit(_TAIL, u)
+        """Return unconstrained values (n, *shape) at levels (n, *shape), and their log density (n,)."""
+        t = special.stdtrit(_TAIL, flat([u]))
         z = self._centre + self._scale * (t @ self._factor.T)
         if self._whole:
             z = np.floor(z + 0.5)
-            return z.astype(np.int64), np.log(self._mass(z)).sum(axis=1)
+            return z.astype(np.int64).reshape(u.shape), np.log(self._mass(z)).sum(axis=1)
         log = stats.t.logpdf(t, _TAIL).sum(axis=1)
-        return z, log - np.log(self._scale * np.diag(self._factor)).sum()
+        return z.reshape(u.shape), log - np.log(self._scale * np.diag(self._factor)).sum()
 
     def _mass(self, z: np.ndarray) -> np.ndarray:
         """Return the probability of the interval around each integer, computed in the lower tail."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -43,14 +43,6 @@ _MANY_FAILED = 0.05
 _PROBES = 100
 
 
-class _State(Protocol):
-    """State of a run after a batch."""
-
-    @property
-    def distance(self) -> np.ndarray:
-        """Distances of all simulations."""
-
-
 @dataclass
 class SimulationRun:
     """A run whose batches come from a journal, as far as it has them, or are simulated.
@@ -80,31 +72,25 @@ class SimulationRun:
     seconds: list[float] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._n_recalled, self._begin = len(self.journal), time.monotonic()
-
     def simulate(self, u: np.ndarray, b: int) -> Simulated:
         """Simulate batch b at points (n, D) of the unit cube, unless the journal has it."""
-        found, before = self._simulated(u, b), sum(self.sizes[:b])
+        start, stored = time.perf_counter(), self.journal.recall(u)
+        if stored is None:
+            found = self.workers(u, [*self.words, b])
+            self.seconds.append(time.perf_counter() - start)
+            summaries = {} if found.summaries is None else {"summaries": found.summaries}
+            stored = {"distance": found.distance, **failure_arrays(found.failures), **summaries}
+            self.journal.append(stored, u)
+        else:
+            failures = failures_from_arrays(stored)
+            found = Simulated(stored["distance"], failures, stored.get("summaries"))
+            self.seconds.append(math.nan)
+            self.bar.advance(len(u))
+        before = sum(self.sizes[:b])
         self.failures += [f._replace(index=before + f.index) for f in found.failures]
         return found
 
-    def _simulated(self, u: np.ndarray, b: int) -> Simulated:
-        stored = self.journal.recall(u)
-        if stored is not None:
-            self.bar.advance(len(u))
-            self.seconds.append(math.nan)
-            failures = failures_from_arrays(stored)
-            return Simulated(stored["distance"], failures, stored.get("summaries"))
-        start = time.perf_counter()
-        found = self.workers(u, [*self.words, b])
-        self.seconds.append(time.perf_counter() - start)
-        summaries = {} if found.summaries is None else {"summaries": found.summaries}
-        stored = {"distance": found.distance, **failure_arrays(found.failures), **summaries}
-        self.journal.append(stored, u)
-        return found
-
-    def follow[T: _State](self, states: Iterable[T], told: Callable[[T], str]) -> T:
+    def follow[T](self, states: Iterable[T], told: Callable[[T], str]) -> T:
         """Make batches until the last one, a limit or an interrupt; return the last state.
 
         Parameters
@@ -117,9 +103,8 @@ class SimulationRun:
         ended = run_loop(
             states,
             n_steps=len(self.sizes),
-            n_untimed=self._n_recalled,
+            n_untimed=len(self.journal),
             max_time=self.max_time,
-            begin=self._begin,
             each=lambda state: self.bar.update(description=self.description + told(state)),
         )
         if ended.why == "max_time":
@@ -197,7 +182,7 @@ def simulation_run(
     with (
         progress(description, sum(sizes), enabled=progressbar) as bar,
         simulation_workers(
-            problem, batched=batched, summaries=summaries, bar=bar, cores=cores
+            problem, batched=batched, summaries=summaries, advance=bar.advance, cores=cores
         ) as simulate,
     ):
         yield SimulationRun(

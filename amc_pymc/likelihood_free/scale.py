@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from amc_pymc.likelihood_free.problem import lengths
+
 #: Minimum simulations for estimating a scale.
 FEWEST_PILOTS = 30
 #: Median absolute deviation of a normal variable, over its standard deviation.
@@ -33,8 +35,7 @@ class SummaryScale:
         """Return distances (n,) of summary statistics (n, S) from the data; inf where any is not finite."""
         good, out = np.isfinite(summaries).all(axis=1), np.full(len(summaries), np.inf)
         with np.errstate(over="ignore"):
-            z = (summaries[good] - self.observed) / self.spread
-            out[good] = np.sqrt(np.einsum("ij,ij->i", z, z))
+            out[good] = lengths((summaries[good] - self.observed) / self.spread)
         return out
 
 

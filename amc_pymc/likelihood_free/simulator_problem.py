@@ -19,7 +19,7 @@ from amc_pymc.likelihood_free.fail_safe import (
     run_batch,
     run_each,
 )
-from amc_pymc.likelihood_free.problem import Simulated, labels, shaped
+from amc_pymc.likelihood_free.problem import Simulated, flat, labels, lengths, shaped
 
 
 class SimulatorProblem:
@@ -125,7 +125,7 @@ class SimulatorProblem:
         for name, values in self.parameters(u).items():
             frozen = self._prior[name]
             log = frozen.logpmf if _is_discrete(frozen) else frozen.logpdf
-            total += _rows(np.asarray(log(values))).sum(axis=1)
+            total += flat([log(values)]).sum(axis=1)
         return total
 
     def simulate(
@@ -143,31 +143,32 @@ class SimulatorProblem:
         ValueError
             If a distance is negative.
         """
-        values, n, shapes = self.parameters(u), len(u), [self.observed.shape]
+        values, n = self.parameters(u), len(u)
         measure = Measure(
             lambda found: self._distances(found[0], each=not batched),
-            (lambda found: _rows(found[0])) if summaries else None,
+            [self.observed.shape],
+            flat if summaries else None,
             self.observed.size,
         )
-        if not batched:
 
-            def one(i: int) -> list[Any]:
-                return [self._simulator(rng, **{k: v[i] for k, v in values.items()})]
+        def one(i: int) -> list[Any]:
+            return [self._simulator(rng, **{k: v[i] for k, v in values.items()})]
 
-            return run_each(one, measure, np.arange(n), n, shapes)
-
-        def call(rows: np.ndarray, rng: np.random.Generator) -> list[Any]:
+        def many(rows: np.ndarray, rng: np.random.Generator) -> list[Any]:
             # Computed again for parts, because the simulator may have modified its arguments.
             given = values if len(rows) == n else self.parameters(u[rows])
             return [self._simulator(rng, **given)]
 
-        return run_batch(call, measure, np.arange(n), n, shapes, rng)
+        if batched:
+            return run_batch(many, measure, np.arange(n), n, rng)
+        return run_each(one, measure, np.arange(n), n)
 
     def _distances(self, simulated: np.ndarray, *, each: bool) -> np.ndarray:
         """Return distances (n,) of simulations (n, ...); a function of the user gets each, or all."""
         given = self._distance
         if not callable(given):
-            given, each = _euclidean, False
+            with np.errstate(over="ignore"):
+                return lengths(flat([simulated - self.observed]))
         if each:
             found = np.array([float(given(s, self.observed)) for s in simulated])
         else:
@@ -175,17 +176,6 @@ class SimulatorProblem:
         if (found < 0.0).any():
             raise NegativeDistance(f"distance must not be negative, got {found.min()}.")
         return found
-
-
-def _rows(x: np.ndarray) -> np.ndarray:
-    return x.reshape(len(x), math.prod(x.shape[1:]))
-
-
-def _euclidean(simulated: np.ndarray, observed: np.ndarray) -> np.ndarray:
-    gap = _rows(simulated - observed)
-    with np.errstate(over="ignore"):
-        length: np.ndarray = np.sqrt(np.einsum("ij,ij->i", gap, gap))
-        return length
 
 
 def _is_discrete(frozen: object) -> bool:

@@ -93,15 +93,17 @@ def smooth_draws(
     kernels : list of SmoothingKernel
         One for each mode with enough points; in other modes draws are copies of the points.
     """
-    x, out, left = coordinates.to(u), u[parents], np.zeros(len(parents), bool)
-    fitted = []
+    x, out, fitted = coordinates.to(u), u[parents], []
+    left = np.zeros(len(parents), bool)
     for own in modes(x, weight):
         kernel = fit_smoothing(x[own], weight[own] / weight[own].sum(), rng)
         if kernel is not None:
             fitted.append((own, kernel))
             left |= np.isin(parents, own)
-    for _ in range(_AGAIN if fitted else 0):
+    for _ in range(_AGAIN):
         at = np.flatnonzero(left)
+        if not len(at):
+            break
         moved = x[parents[at]]
         for own, kernel in fitted:
             here = np.isin(parents[at], own)
@@ -111,8 +113,6 @@ def smooth_draws(
         possible = np.ones(len(at), bool) if log is None else log > -math.inf
         out[at[possible]] = drawn[possible]
         left[at[possible]] = False
-        if not left.any():
-            break
     return out, [kernel for _, kernel in fitted]
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.likelihood_free.partition import whole_cube
+from amc_pymc.engine.regression_trees import add_up
 from amc_pymc.likelihood_free.trees import Cart
 
 #: Minimum average number of accepted simulations per box.
@@ -85,9 +85,7 @@ def fit_step_posterior(
     boxes = int(np.clip(len(hit) / _PER_BOX, 2, _MOST_BOXES))
     # Masses estimated from the simulations used for choosing cuts would be too large in small boxes.
     for_cuts = rng.random(len(u)) < 0.5
-    partition = whole_cube(u.shape[1])
-    if for_cuts.any():
-        partition = Cart(boxes, _MIN_SAMPLES)(u[for_cuts], kernel_values[for_cuts], None, rng)
+    partition = Cart(boxes, _MIN_SAMPLES)(u[for_cuts], kernel_values[for_cuts], None, rng)
     others = ~for_cuts[hit]
     if others.any() and weight[others].sum() > 0.0:
         hit, weight = hit[others], weight[others] / weight[others].sum()
@@ -95,8 +93,7 @@ def fit_step_posterior(
     n, leaves = share / float(weight @ weight), partition.leaves
     volume, mass = np.zeros(len(n)), np.ones(len(n))
     volume[leaves] = partition.volumes
-    for node in range(len(n) - 1, 0, -1):
-        volume[partition.parent[node]] += volume[node]
+    add_up(volume, partition.parent)
     for node, above in enumerate(partition.parent[1:], start=1):
         part = volume[node] / volume[above]
         mass[node] = mass[above] * (n[node] + part) / (n[above] + 1.0)

@@ -50,13 +50,10 @@ class ToleranceBias(NamedTuple):
         Mean at the tolerance minus extrapolated mean; nan if it cannot be estimated.
     error : array (K,)
         Standard error of the bias; nan if the bias cannot be estimated.
-    tolerance : float
-        Distance up to which simulations were used.
     """
 
     bias: np.ndarray
     error: np.ndarray
-    tolerance: float
 
 
 class _Window(NamedTuple):
@@ -64,7 +61,6 @@ class _Window(NamedTuple):
 
     Attributes
     ----------
-    n : int
     design : array (n, p)
     solve : array (p, n)
         Matrix that maps values to coefficients.
@@ -72,7 +68,6 @@ class _Window(NamedTuple):
         Weight of each residual in the intercept.
     """
 
-    n: int
     design: np.ndarray
     solve: np.ndarray
     intercept: np.ndarray
@@ -138,15 +133,14 @@ def tolerance_bias(
     array([0.33])
     """
     k = values.shape[1]
-    unknown = ToleranceBias(np.full(k, np.nan), np.full(k, np.nan), tolerance)
+    unknown = ToleranceBias(np.full(k, np.nan), np.full(k, np.nan))
     order, sizes = _nested(log_weight, distance, tolerance)
     if not sizes:
         return unknown
     if tolerance == 0.0:
-        return ToleranceBias(np.zeros(k), np.zeros(k), 0.0)
+        return ToleranceBias(np.zeros(k), np.zeros(k))
     kept, d, weight = sizes[0], distance[order], relative(log_weight[order])
-    near = None if gaps is None else gaps[order]
-    windows = [] if near is None else _windows(d, weight, near, sizes)
+    windows = [] if gaps is None else _windows(d, weight, gaps[order], sizes)
     windows = windows or _windows(d, weight, None, sizes[:1])
     if not windows:
         return unknown
@@ -170,9 +164,7 @@ def tolerance_bias(
         mean, error2 = weighted, from_mean[best]
     else:
         mean, error2 = estimate[0], np.maximum(own[best] - estimate[1] ** 2, 0.0)
-    return ToleranceBias(
-        mean - means[best], np.sqrt(error2 + shift[best] * variance), float(d[windows[best].n - 1])
-    )
+    return ToleranceBias(mean - means[best], np.sqrt(error2 + shift[best] * variance))
 
 
 def closest(log_weight: np.ndarray, distance: np.ndarray, tolerance: float) -> np.ndarray:
@@ -214,7 +206,7 @@ def _windows(
         design, root = np.column_stack(columns), np.sqrt(w)[:, None]
         solve = np.linalg.pinv(root * design, rcond=_RANK) * root.T
         leverage = np.clip(np.einsum("ij,ji->i", design, solve), 0.0, _MOST_LEVERAGE)
-        out.append(_Window(n, design, solve, solve[0] / np.sqrt(1.0 - leverage)))
+        out.append(_Window(design, solve, solve[0] / np.sqrt(1.0 - leverage)))
     return out
 
 
@@ -236,9 +228,9 @@ def _block(
         gap = values[:kept] - means[0]
         influence[0, :kept] = weight[:, None] * gap
         for own, window in zip(influence[1:], windows, strict=True):
-            f = values[: window.n]
+            f = values[: len(window.design)]
             coefficients = window.solve @ f
-            own[: window.n] = window.intercept[:, None] * (f - window.design @ coefficients)
+            own[: len(f)] = window.intercept[:, None] * (f - window.design @ coefficients)
             means.append(coefficients[0])
         products = np.einsum("jnk,lnk->jlk", influence, influence)
         own = np.einsum("jjk->jk", products)

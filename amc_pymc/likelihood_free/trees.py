@@ -80,7 +80,7 @@ class Cart:
         """Return a new partition; `before` is ignored."""
         if self.max_leaves < 2 or len(u) < 2 * self.min_samples:
             return whole_cube(u.shape[1])
-        kept, weights = _thinned(kernel_values, _MOST, rng)
+        kept, weights = _thinned(kernel_values, rng)
         many = self.random_beyond is not None and len(u) > self.random_beyond
         nodes = (random_tree if many else exact_tree)(
             u[kept], np.sqrt(kernel_values[kept]), weights, rng, max_leaves=self.max_leaves,
@@ -90,11 +90,11 @@ class Cart:
 
 
 def _thinned(
-    kernel_values: np.ndarray, most: int, rng: np.random.Generator
+    kernel_values: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray | slice, np.ndarray | None]:
     """Select the closest simulations and a sample of the others, weighted to represent all of them."""
     n, near = len(kernel_values), int((kernel_values >= _NEAR).sum())
-    closest, sampled = (near, most) if near <= most else (most // 2, most - most // 2)
+    closest, sampled = (near, _MOST) if near <= _MOST else (_MOST // 2, _MOST // 2)
     if n - closest <= sampled:
         return slice(None), None
     order = np.argpartition(-kernel_values, closest)

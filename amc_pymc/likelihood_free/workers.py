@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from amc_pymc.likelihood_free.problem import Failure, Problem, Simulated
-from amc_pymc.progress import ProgressReport
 from amc_pymc.rng import as_generator
 from amc_pymc.runs import TRIES, Pool, Task
 
@@ -43,7 +42,7 @@ def simulation_workers(
     batched: bool = False,
     summaries: bool = False,
     mp_ctx: str | None = None,
-    bar: ProgressReport | None = None,
+    advance: Callable[[int], None] = lambda n: None,
 ) -> Iterator[Simulate]:
     """Provide a function that simulates batches with persistent workers.
 
@@ -58,11 +57,11 @@ def simulation_workers(
     batched : bool
         Pass whole chunks to the simulator.
     summaries : bool, default False
-        Keep summary statistics: ``problem.simulate`` is called with ``summaries=True``.
+        Keep summary statistics.
     mp_ctx : str, optional
         Start method of worker processes, by default that of Python.
-    bar : ProgressReport, optional
-        Progress report, advanced as simulations finish.
+    advance : callable, optional
+        Called with numbers of simulations that have finished.
 
     Yields
     ------
@@ -111,22 +110,12 @@ def simulation_workers(
             kept = np.full((len(u), len(problem.observed_summaries)), np.nan) if summaries else None
             out = Simulated(np.full(len(u), np.inf), [], kept)
             for task in pool.run(_Simulations((chunk, size)) for chunk in chunks):
-                for start, part in cast(_Simulations, task).parts():
-                    _write(out, start, part)
-                    if bar is not None:
-                        bar.advance(len(part.distance))
+                finished = cast(_Simulations, task)
+                finished.write(out)
+                advance(finished.done())
             return out._replace(failures=sorted(out.failures))
 
         yield simulate
-
-
-def _write(out: Simulated, start: int, part: Simulated) -> None:
-    """Write the rows of a part, which begins at row `start`, into the whole."""
-    rows = slice(start, start + len(part.distance))
-    out.distance[rows] = part.distance
-    out.failures.extend(f._replace(index=f.index + start) for f in part.failures)
-    if out.summaries is not None and part.summaries is not None:
-        out.summaries[rows] = part.summaries
 
 
 class _Chunk(NamedTuple):
@@ -169,12 +158,16 @@ class _Simulations(Task):
         """Whether all rows are finished."""
         return self.done() == len(self.message[0].u)
 
-    def parts(self) -> Iterator[tuple[int, Simulated]]:
-        """Yield the finished pieces with their first rows."""
+    def write(self, out: Simulated) -> None:
+        """Write the finished pieces into the rows of their batch."""
         start = self.message[0].start
         for piece in self.pieces:
-            yield start, piece
-            start += len(piece.distance)
+            rows = slice(start, start + len(piece.distance))
+            out.distance[rows] = piece.distance
+            out.failures.extend(f._replace(index=f.index + start) for f in piece.failures)
+            if out.summaries is not None and piece.summaries is not None:
+                out.summaries[rows] = piece.summaries
+            start = rows.stop
 
     def died(self, cause: str) -> list[Task]:
         """Repeat the chunk, at last one by one; then the current simulation has failed."""
@@ -208,8 +201,7 @@ class _Job:
             np.random.seed(seed_seq.generate_state(4))
         for start in range(0, len(chunk.u), rows):
             u = chunk.u[start : start + rows]
-            more: dict[str, Any] = {"summaries": True} if self.summaries else {}
-            found = self.problem.simulate(u, rng, batched=self.batched, **more)
+            found = self.problem.simulate(u, rng, batched=self.batched, summaries=self.summaries)
             for name in ("distance", "summaries") if self.summaries else ("distance",):
                 shape = np.shape(getattr(found, name))
                 if shape[:1] != (len(u),) or len(shape) != 1 + (name == "summaries"):

@@ -17,7 +17,7 @@ NAMES = [f"theta[{k}]" for k in range(10)]
 
 def doubt(bias, error, mcse=0.1, sd=1.0):
     k = np.size(bias)
-    shift = ToleranceBias(np.asarray(bias, float), np.broadcast_to(error, k).astype(float), 1.0)
+    shift = ToleranceBias(np.asarray(bias, float), np.broadcast_to(error, k).astype(float))
     shift = shift._replace(bias=sd * shift.bias, error=sd * shift.error)
     unknown = np.full(k, np.nan)
     found = Estimates(np.zeros(k), np.full(k, sd * mcse), shift, np.full(k, sd), unknown, unknown)

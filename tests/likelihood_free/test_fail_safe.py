@@ -23,13 +23,13 @@ def first(simulations):
 
 def each(call, n=4, rows=None, distance=first, shapes=SHAPES):
     rows = np.arange(n) if rows is None else np.asarray(rows)
-    return run_each(call, Measure(distance), rows, n, shapes)
+    return run_each(call, Measure(distance, shapes), rows, n)
 
 
 def batch(call, n=4, rows=None, distance=first, shapes=SHAPES, seed=1):
     rows = np.arange(n) if rows is None else np.asarray(rows)
     rng = np.random.default_rng(seed)
-    return run_batch(lambda part, rng: call(part), Measure(distance), rows, n, shapes, rng)
+    return run_batch(lambda part, rng: call(part), Measure(distance, shapes), rows, n, rng)
 
 
 def test_errors_are_told_and_count_as_far():
@@ -145,7 +145,7 @@ def test_rows_fail_about_as_often_in_batches_as_alone(probability):
     failed, small = np.zeros((repeats, n), bool), np.zeros((repeats, n), bool)
     for k in range(repeats):
         rng, each = np.random.default_rng([3, k]), np.full(n, probability)
-        found = run_batch(raising(each), Measure(first), np.arange(n), n, SHAPES, rng)
+        found = run_batch(raising(each), Measure(first, SHAPES), np.arange(n), n, rng)
         failed[k], small[k] = np.isinf(found.distance), found.distance < 0.3
     expected = probability * (1.0 - (1.0 - probability) ** n)
     assert probability - expected < 1.0 / (np.e * n)

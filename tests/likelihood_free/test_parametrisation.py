@@ -27,7 +27,7 @@ from amc_pymc.mixtures import StudentTMixture
 def cube_of(write):
     with pm.Model(coords={"group": range(3)}) as model:
         write()
-    return PriorTransform.from_model(model, {})
+    return PriorTransform(model, {})
 
 
 def many_families():

@@ -24,7 +24,7 @@ GRID = (np.arange(N) + 0.5) / N
 def cube_of(write, **outputs) -> PriorTransform:
     with pm.Model() as model:
         write()
-    return PriorTransform.from_model(model, outputs)
+    return PriorTransform(model, outputs)
 
 
 def column(cube: PriorTransform, u=GRID) -> np.ndarray:
@@ -455,7 +455,7 @@ def test_shared_data_are_read_once():
     with pm.Model() as model:
         scale = pm.Data("scale", 2.0)
         pm.Normal("x", 0.0, scale)
-    cube = PriorTransform.from_model(model, {})
+    cube = PriorTransform(model, {})
     before = column(cube)
     model.set_data("scale", 5.0)
     np.testing.assert_array_equal(column(cube), before)

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from amc_pymc.likelihood_free.map_mode import _at_zero, estimate_mode
-from amc_pymc.likelihood_free.map_peak import fit_log_quadratic, n_terms
+from amc_pymc.likelihood_free.map_peak import fit_log_quadratic
 from amc_pymc.likelihood_free.map_search import lowered, map_batches, map_rounds, refine
 from amc_pymc.likelihood_free.partition import whole_cube
 from amc_pymc.likelihood_free.problem import gaussian_kernel
@@ -193,7 +193,7 @@ def test_a_quadratic_is_found_exactly():
     np.testing.assert_allclose(found.curvature(), root.T @ c @ root, rtol=2e-3, atol=2e-3)
     top = root @ np.linalg.solve(found.curvature(), found.coefficients[1:3])
     np.testing.assert_allclose(top, [0.2, 0.2], atol=2e-3)
-    assert len(found.coefficients) == n_terms(2) == 6
+    assert len(found.coefficients) == 6
 
 
 def test_standard_errors_of_a_fit():

@@ -35,7 +35,7 @@ class Walk:
     def __init__(self, event=None):
         self.event = event
 
-    def simulate(self, u, rng, *, batched=False):
+    def simulate(self, u, rng, *, batched=False, summaries=False):
         if batched:
             noise = rng.normal(size=len(u))
             for i, x in enumerate(u[:, 0]):
@@ -114,7 +114,7 @@ def test_rows_have_noise_of_their_own():
     """Also across chunks and after a row that was broken off."""
 
     class Still(Walk):
-        def simulate(self, u, rng, *, batched=False):
+        def simulate(self, u, rng, *, batched=False, summaries=False):
             failures = [Failure(i, "nan", "") for i in range(len(u)) if u[i, 1] > 0.5]
             return Simulated(rng.random(len(u)), failures)
 

@@ -97,7 +97,7 @@ def test_checks_inside_of_inner_graphs_spoil_their_own_point_only():
         x, sigma = pt.scalar(), pt.scalar()
         root = CheckParameterValue("scale > 0")(pt.sqrt(pt.abs(sigma)) + x, sigma > 0.0)
         pm.Normal("y", OpFromGraph([x, sigma], [root])(1.0, scale), 1.0)
-    cube = PriorTransform.from_model(model, {})
+    cube = PriorTransform(model, {})
     found, possible = cube.values(np.array([[0.3, 0.5], [0.8, 0.5]]))
     assert possible.tolist() == [False, True]
     np.testing.assert_allclose(found["y"][1], 1.0 + np.sqrt(found["scale"][1]))
