@@ -12,6 +12,7 @@ from scipy.interpolate import BSpline
 from scipy.linalg import block_diag
 from scipy.special import softmax
 
+from amc_pymc.likelihood_free.problem import lengths
 from amc_pymc.mixtures import StudentTMixture
 
 #: Minimum number of observations, and maximum number of parameters, for which a likelihood is learned.
@@ -96,17 +97,22 @@ def _splines(n: int, functions: int) -> np.ndarray:
 
 
 class Likelihood(NamedTuple):
-    r"""Probabilities of cells as functions of parameters near a centre.
+    r"""Probabilities of cells as functions of parameters near the mode of the posterior.
 
-    .. math:: \log p_b(z) = a_b + g_b^\top z + \tfrac12 z^\top H_b z - \log \sum_c \ldots, \qquad x = m + L z
+    .. math:: \log p_b(z) = a_b + g_b^\top z + \tfrac12 z^\top H_b z - \mathrm{const}(z), \qquad x = c + L z
+
+    Parameters x are standard normal a priori.
 
     Attributes
     ----------
     centre, root : arrays (D,), (D, D)
-        m and L: parameters x are standard normal a priori.
+        c and L: centre and Cholesky factor of the covariance of the posterior.
     level, slopes, curvature : arrays (B,), (B, D), (B, D, D)
+        a, g and H.
     reach : float
         Length of z up to which the likelihood is learned.
+    n : int
+        Number of observations in a data set.
     """
 
     centre: np.ndarray
@@ -115,69 +121,113 @@ class Likelihood(NamedTuple):
     slopes: np.ndarray
     curvature: np.ndarray
     reach: float
+    n: int
+
+    @property
+    def information(self) -> np.ndarray:
+        """Expected information (D, D) of the observations and the prior, at the centre."""
+        p = softmax(self.level)
+        slopes = self.slopes - p @ self.slopes
+        return self.n * (slopes * p[:, None]).T @ slopes + self.root.T @ self.root
 
     @property
     def posterior(self) -> StudentTMixture:
-        """A density that is wider than the posterior by a half, around the centre."""
+        """A density that is wider than the posterior by a half, around its centre."""
         return StudentTMixture(np.ones(1), self.centre[None], _WIDER * self.root[None], _DOF)
-
-    def near(self, x: np.ndarray) -> np.ndarray:
-        """Return which parameters (n, D) are within reach."""
-        z = np.linalg.solve(self.root, (x - self.centre).T)
-        return np.linalg.norm(z, axis=0) <= self.reach
-
-    def information(self, m: float) -> np.ndarray:
-        """Return the expected information (D, D) of m observations and the prior at the centre."""
-        p = softmax(self.level)
-        slopes = self.slopes - p @ self.slopes
-        return m * (slopes * p[:, None]).T @ slopes + self.root.T @ self.root
 
     def modes(self, counts: np.ndarray) -> np.ndarray:
         """Return z (n, D) with the highest posterior density given counts (n, B), by Fisher scoring."""
-        m = counts.sum(axis=1, keepdims=True)
-        inverse = np.linalg.inv(self.information(float(m.max())))
-        z = np.zeros((len(counts), len(self.centre)))
+        inverse, z = np.linalg.inv(self.information), np.zeros((len(counts), len(self.centre)))
         for _ in range(_CLIMBS):
             bend = np.einsum("bij,nj->nbi", self.curvature, z)
             p = softmax(self.level + np.einsum("nbi,ni->nb", self.slopes + 0.5 * bend, z), axis=1)
-            slope = np.einsum("nb,nbi->ni", counts - m * p, self.slopes + bend)
+            slope = np.einsum("nb,nbi->ni", counts - self.n * p, self.slopes + bend)
             slope -= (self.centre + z @ self.root.T) @ self.root
             z = _shortened(z + _shortened(slope @ inverse, _LENGTH), self.reach)
         return z
 
-    def estimates(self, counts: np.ndarray) -> np.ndarray:
-        """Return the modes (n, D) in posterior standard deviations."""
-        units = np.linalg.cholesky(self.information(float(counts[0].sum())))
-        parts = np.array_split(counts, math.ceil(len(counts) / _AT_A_TIME))
-        return np.concatenate([self.modes(part) @ units for part in parts])
+    def estimates(self, counts: np.ndarray, x: np.ndarray | None = None) -> np.ndarray:
+        """Return the modes (n, D) in posterior standard deviations; infinite where parameters (n, D) are out of reach."""
+        out, near = np.full((len(counts), len(self.centre)), np.inf), np.arange(len(counts))
+        if x is not None:
+            z = np.linalg.solve(self.root, (x - self.centre).T).T
+            near = np.flatnonzero(lengths(z) <= self.reach)
+        units = np.linalg.cholesky(self.information)
+        for part in np.array_split(near, math.ceil(len(near) / _AT_A_TIME)):
+            out[part] = self.modes(counts[part]) @ units
+        return out
 
 
 def _shortened(z: np.ndarray, most: float) -> np.ndarray:
-    length = np.linalg.norm(z, axis=1, keepdims=True)
-    return z * np.minimum(1.0, most / np.maximum(length, 1e-300))
+    return z * np.minimum(1.0, most / np.maximum(lengths(z), 1e-300))[:, None]
 
 
-def learn_likelihood(
-    x: np.ndarray, counts: np.ndarray, cells: Cells, centre: np.ndarray, covariance: np.ndarray
+def locate(
+    x: np.ndarray,
+    counts: np.ndarray,
+    observed: np.ndarray,
+    basis: np.ndarray,
+    near: np.ndarray,
+    weight: np.ndarray,
 ) -> Likelihood:
-    """Learn the likelihood from the simulations whose parameters (N, D) are closest to a centre, by their counts (N, B).
+    r"""Learn the likelihood of an observation near the posterior mode, which it locates.
 
-    Simulations are chosen by their parameters, not by their data, which would change the distribution of these.
+    If observations are independent and identically distributed, counts in cells around the observed values have nearly
+    all information in them: their likelihood is that of spacings (Cheng & Amin 1983,
+    doi:10.1111/j.2517-6161.1983.tb01268.x). Its probabilities are learned from all observations of simulations whose
+    parameters are close; a choice by their data would change the distribution of these. Estimates under such an
+    auxiliary likelihood are summary statistics, and an adjustment for the gap between simulations
+    and data corrects its errors (Drovandi, Pettitt & Faddy 2011, doi:10.1111/j.1467-9876.2010.00747.x).
+
+    Parameters
+    ----------
+    x : array (N, D)
+        Parameters of simulations, on the scale where the prior is standard normal.
+    counts, observed : arrays (N, B), (1, B)
+        Counts of simulations and of the data.
+    basis : array (B, F)
+        Of the cells.
+    near, weight : arrays (A, D), (A,)
+        Parameters of accepted simulations and their weights, a first guess of the posterior.
+
+    Returns
+    -------
+    Likelihood
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.likelihood_free.by_observation import cells_around, locate
+    >>> rng = np.random.default_rng(1)
+    >>> x, data = rng.normal(size=(1000, 1)), rng.normal(0.5, 1.0, 50)
+    >>> cells = cells_around(data, 1)
+    >>> counts = cells.counts(x + rng.normal(size=(1000, 50)))
+    >>> observed, weight = cells.counts(data[None]), np.full(1000, 0.001)
+    >>> found = locate(x, counts, observed, cells.basis, x, weight)
+    >>> bool(abs(found.centre - 50 / 51 * data.mean()) < 0.05), bool(abs(found.root - 0.14) < 0.01)
+    (True, True)
     """
-    root = np.linalg.cholesky(covariance + _TINY * np.eye(len(centre)))
-    z = np.linalg.solve(root, (x - centre).T).T
-    length = np.linalg.norm(z, axis=1)
-    closest = np.argsort(length)[: max(_LEAST, round(_SHARE * len(x)), int((length < _FAR).sum()))]
-    near, d = closest[:: math.ceil(len(closest) / _MOST)], x.shape[1]
-    reach = float(length[closest[-1]])
+    d, centre = x.shape[1], weight @ near
+    covariance = np.cov(near, rowvar=False, aweights=weight).reshape(d, d)
     rows, columns = np.triu_indices(d)
-    scaled = z[near] / reach
-    design = np.concatenate([scaled, scaled[:, rows] * scaled[:, columns]], axis=1)
-    level, found = _fit(design, counts[near].astype(float), cells.basis)
-    curvature = np.zeros((len(level), d, d))
-    curvature[:, rows, columns] = found[:, d:] / reach**2
-    curvature += curvature.swapaxes(1, 2)
-    return Likelihood(centre, root, level, found[:, :d] / reach, curvature, reach)
+    for _ in range(_ROUNDS):
+        root = np.linalg.cholesky(covariance + _TINY * np.eye(d))
+        z = np.linalg.solve(root, (x - centre).T).T
+        length = lengths(z)
+        k = max(_LEAST, round(_SHARE * len(x)), int((length < _FAR).sum()))
+        closest = np.argsort(length)[:k]
+        reach, near = float(length[closest[-1]]), closest[:: math.ceil(len(closest) / _MOST)]
+        scaled = z[near] / reach
+        design = np.concatenate([scaled, scaled[:, rows] * scaled[:, columns]], axis=1)
+        level, found = _fit(design, counts[near].astype(float), basis)
+        curvature = np.zeros((len(level), d, d))
+        curvature[:, rows, columns] = found[:, d:] / reach**2
+        curvature += curvature.swapaxes(1, 2)
+        slopes, n = found[:, :d] / reach, int(observed.sum())
+        learned = Likelihood(centre, root, level, slopes, curvature, reach, n)
+        centre = centre + root @ learned.modes(observed)[0]
+        covariance = root @ np.linalg.solve(learned.information, root.T)
+    return learned
 
 
 def _fit(
@@ -203,42 +253,3 @@ def _fit(
         if size < _ENOUGH:
             break
     return level, basis @ slopes
-
-
-def locate(
-    x: np.ndarray,
-    counts: np.ndarray,
-    observed: np.ndarray,
-    cells: Cells,
-    centre: np.ndarray,
-    covariance: np.ndarray,
-) -> Likelihood:
-    r"""Learn the likelihood of an observation near the posterior mode, which it locates.
-
-    If observations are independent and identically distributed, counts in cells around the m observed values have nearly
-    all information in them: their likelihood is that of spacings (Cheng & Amin 1983,
-    doi:10.1111/j.2517-6161.1983.tb01268.x). Its probabilities are learned from m observations of each simulation.
-    Estimates under such an auxiliary likelihood are summary statistics, and an adjustment for the gap between simulations
-    and data corrects its errors (Drovandi, Pettitt & Faddy 2011, doi:10.1111/j.1467-9876.2010.00747.x).
-
-    Parameters
-    ----------
-    x : array (N, D)
-        Parameters of simulations, on the scale where the prior is standard normal.
-    counts, observed : arrays (N, B), (1, B)
-        Counts of simulations and of the data.
-    cells : Cells
-    centre, covariance : arrays (D,), (D, D)
-        First guesses of the posterior mean and covariance.
-
-    Returns
-    -------
-    Likelihood
-        Its centre and root are those of the posterior.
-    """
-    for _ in range(_ROUNDS):
-        found = learn_likelihood(x, counts, cells, centre, covariance)
-        information = found.information(float(observed.sum()))
-        centre = centre + found.root @ found.modes(observed)[0]
-        covariance = found.root @ np.linalg.solve(information, found.root.T)
-    return found

@@ -124,19 +124,19 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
     gaps = summaries - run.observed
     tilt = None if own is None else tilted(positions, gaps, distance, weighted)
     likelihood = None
-    if own is None and learns and run.cells is not None:
-        likelihood = observation_likelihood(run, at, plain)
+    if run.cells is not None and own is None and offers and learns:
+        observed, *counted = run.counts
+        counts, near = np.concatenate(counted)[at], history.x[plain.index]
+        likelihood = locate(positions[0], counts, observed, run.cells.basis, near, plain.weight)
         tilt = Tilt(np.arange(u.shape[1]), likelihood.posterior)
     pseudo = pseudo_observed(positions[0], distance, weighted, base, tilt, rng)
     data = np.concatenate([summaries[pseudo], run.observed[None]])
     found = Simulations(summaries, log_weight, distance, pseudo, data)
-    spaces = (
-        learned_spaces(run, found, by, positions, rng, grouped=offers, quick=likelihood is not None)
-        if learns
-        else []
-    )
+    quick, spaces = likelihood is not None, []
+    if learns:
+        spaces = learned_spaces(run, found, by, positions, rng, grouped=offers, quick=quick)
     if likelihood is not None:
-        spaces.append(observation_space(run, at, found, likelihood))
+        spaces.append(observation_space(likelihood, positions[0], counts, observed, pseudo))
     fewest = min(base, max(_FEWEST, _CLOSER * base))
     tried = [c for s in spaces if offers for c in candidates(s, s.kinds, fewest, total)]
     if adjust != "learned" or not learns:
@@ -218,29 +218,22 @@ def learned_spaces(
     return out
 
 
-def observation_likelihood(run: AbcRun, at: np.ndarray, plain: Accepted) -> Likelihood:
-    """Return the likelihood of single observations near the data, learned from simulations `at` (N,)."""
-    assert run.cells is not None
-    near, x = run.history.x[plain.index], run.history.x[at]
-    covariance = np.cov(near, rowvar=False, aweights=plain.weight).reshape(x.shape[1], -1)
-    observed = run.cells.counts(run.problem.observed_summaries[None])
-    counts = np.concatenate(run.counts)[at]
-    return locate(x, counts, observed, run.cells, plain.weight @ near, covariance)
-
-
 def observation_space(
-    run: AbcRun, at: np.ndarray, found: Simulations, learned: Likelihood
+    learned: Likelihood, x: np.ndarray, counts: np.ndarray, observed: np.ndarray, pseudo: np.ndarray
 ) -> Space:
-    """Return a space of estimates under that likelihood, of simulations `at` (N,) whose parameters are near."""
-    assert run.cells is not None
-    x, counts = run.history.x[at], np.concatenate(run.counts)[at]
-    near, statistics = learned.near(x), np.full(x.shape, np.inf)
-    statistics[near] = learned.estimates(counts[near])
-    observed = run.cells.counts(run.problem.observed_summaries[None])
-    of_data = learned.estimates(np.concatenate([counts[found.pseudo], observed]))
+    """Return a space of estimates under the likelihood of an observation, for parameters (N, D) and counts (N, B), (1, B)."""
+    targets = learned.estimates(np.concatenate([counts[pseudo], observed]))[None]
     fold, units = np.zeros(len(x), int), np.ones(x.shape[1])
+    statistics = learned.estimates(counts, x)
     return Space(
-        "by observation", NONCENTRED, x, statistics, fold, of_data[None], units, "likelihood"
+        "by observation",
+        NONCENTRED,
+        x,
+        statistics,
+        fold,
+        targets,
+        units,
+        "likelihood of observations",
     )
 
 

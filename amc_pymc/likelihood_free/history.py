@@ -13,7 +13,7 @@ import numpy as np
 from amc_pymc.flags import Flag
 from amc_pymc.likelihood_free.by_observation import Cells
 from amc_pymc.likelihood_free.problem import Failure, Problem, Simulated, values_at
-from amc_pymc.likelihood_free.proposal import Proposal, to_normal
+from amc_pymc.likelihood_free.proposal import Proposal
 from amc_pymc.likelihood_free.scale import SummaryScale
 from amc_pymc.logweights import log_mean_exp, relative
 
@@ -42,8 +42,8 @@ class Round(NamedTuple):
     log_density : array (n,) or None
         Natural log prior density in the cube, up to a constant; None if the prior is uniform.
     simulated : Simulated
-    x : array (n, D) or None
-        Points on the normal scale, if they were needed.
+    x : array (n, D)
+        Points on the normal scale.
     """
 
     proposal: Proposal
@@ -52,7 +52,7 @@ class Round(NamedTuple):
     log_ratio: np.ndarray
     log_density: np.ndarray | None
     simulated: Simulated
-    x: np.ndarray | None = None
+    x: np.ndarray
 
 
 @dataclass
@@ -106,10 +106,8 @@ class History:
 
     @property
     def x(self) -> np.ndarray:
-        """Points (N, D) on the normal scale, which are computed once."""
-        found = [(r, to_normal(r.u) if r.x is None else r.x) for r in self.rounds]
-        self.rounds = [r._replace(x=x) for r, x in found]
-        return np.concatenate([x for _, x in found])
+        """Points (N, D) on the normal scale."""
+        return self._each(lambda r: r.x)
 
     @property
     def distance(self) -> np.ndarray:
@@ -199,7 +197,7 @@ class AbcRun:
     cells : Cells or None
         Cells in which exchangeable observations are counted.
     counts : list of array (n, B)
-        Counts of each batch.
+        Counts of the data, (1, B), and of each batch.
     progressbar : bool
     """
 

@@ -14,7 +14,7 @@ import xarray as xr
 from amc_pymc.arguments import boolean, positive_int, positive_or_none
 from amc_pymc.flags import flag
 from amc_pymc.likelihood_free.accepted import accept, effective, final_tolerance
-from amc_pymc.likelihood_free.by_observation import cells_around
+from amc_pymc.likelihood_free.by_observation import Cells, cells_around
 from amc_pymc.likelihood_free.choose import AdjustName
 from amc_pymc.likelihood_free.history import AbcRun, History, batch_sizes
 from amc_pymc.likelihood_free.learned import exchangeable_features, learned_distance, order_contrast
@@ -188,7 +188,7 @@ def sample_abc_tree(
         one_of("distance_scale", distance_scale, DistanceScale)
     problem, model = as_problem(model)
     _check_names(problem)
-    features = _features(problem) if boolean("exchangeable", exchangeable) else None
+    features, cells = _features(problem) if boolean("exchangeable", exchangeable) else (None, None)
     if features is not None and distance_scale is None:
         distance_scale = "mad"
     if tolerance is None and distance_scale is None:
@@ -196,8 +196,8 @@ def sample_abc_tree(
     learned = distance_scale == "learned"
     run = AbcRun(problem, model, History(), learned=learned, progressbar=progressbar)
     data = problem.observed_summaries[None]
-    if features is not None and np.size(data) == len(problem.observed):
-        run.cells = cells_around(data[0], problem.n_dim)
+    if cells is not None:
+        run.cells, run.counts = cells, [cells.counts(data)]
     run.observed = (data if features is None else features(data)[0])[0]
     few = len(run.observed) <= MOST_SUMMARIES
     adjust = adjust or ("auto" if few else "none")
@@ -228,8 +228,8 @@ def sample_abc_tree(
                 made = np.full((len(u), len(run.observed)), np.nan)
                 made[some], contrast = features(summaries[some])
                 contrasts.append(contrast)
-                if run.cells is not None:
-                    run.counts.append(run.cells.counts(summaries))
+                if cells is not None:
+                    run.counts.append(cells.counts(summaries))
                 summaries = made
             if distance_scale == "mad":
                 assert summaries is not None
@@ -304,10 +304,11 @@ def _check_names(problem: Problem) -> None:
         )
 
 
-def _features(problem: Problem) -> Any:
+def _features(problem: Problem) -> tuple[Any, Cells | None]:
     """Return the function from data (n, S) to features (n, F) that ignore the order of observations, and to a contrast.
 
-    The contrast is that of :func:`order_contrast`.
+    The contrast is that of :func:`order_contrast`. If observations are single numbers, cells that they are counted in are
+    returned, too.
     """
     observed = problem.observed  # type: ignore[attr-defined]
     each = list(observed.values()) if isinstance(observed, dict) else [observed]
@@ -323,6 +324,8 @@ def _features(problem: Problem) -> Any:
             f"exchangeable=True needs the data themselves, {sum(sizes)} numbers, and there are {n} summary statistics; "
             "leave sum_stat out."
         )
+    single = shapes[0][0] == n  # one variable, whose observations are numbers
+    cells = cells_around(problem.observed_summaries, problem.n_dim) if single else None
     own, ends = [exchangeable_features(shape) for shape in shapes], np.cumsum(sizes)[:-1]
 
     def features(data: np.ndarray) -> tuple[np.ndarray, float]:
@@ -331,4 +334,4 @@ def _features(problem: Problem) -> Any:
         contrasts = [order_contrast(part, s) for part, s in zip(parts, shapes, strict=True)]
         return np.concatenate(found, axis=1), max(contrasts)
 
-    return features
+    return features, cells
