@@ -164,14 +164,15 @@ def _starts(
 def _spread(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
     centre = np.average(x, axis=0, weights=labels)
     found = np.sqrt(np.average((x - centre) ** 2, axis=0, weights=labels))
-    return np.where(found > 0.0, found, np.maximum(x.std(axis=0), 1e-300))
+    return np.select([found > 0.0, np.ptp(x, axis=0) > 0.0], [found, x.std(axis=0)], 1.0)
 
 
 def _first_root(x: np.ndarray, labels: np.ndarray, near: np.ndarray) -> np.ndarray:
     d = x.shape[1]
-    found = np.cov(x[near].T, aweights=labels[near] + 1e-12).reshape(d, d) if len(near) > 1 else 0.0
-    floor = (1e-3 * _spread(x, labels)) ** 2
-    return np.linalg.cholesky(_INFLATION * found + np.diag(floor))
+    found, floor = np.zeros((d, d)), (1e-3 * _spread(x, labels)) ** 2
+    if len(near) > 1:
+        found = _INFLATION * np.cov(x[near].T, aweights=labels[near] + 1e-12).reshape(d, d)
+    return np.linalg.cholesky(found + np.diag(np.maximum(floor, 1e-9 * np.diag(found))))
 
 
 def _highest(peaks: list[Peak], surface: Surface) -> Peak:

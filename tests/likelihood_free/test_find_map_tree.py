@@ -222,3 +222,16 @@ def test_nothing_comes_close():
     never = SimulatorProblem({"mu": stats.expon()}, lambda rng, mu: np.nan * mu, 2.0)
     with pytest.raises(ValueError, match=r"nan|fail"):
         find_MAP_tree(max_simulations=100, model=never, random_seed=9, progressbar=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("budget", [7, 8])
+def test_budgets_of_one_or_two_simulations(budget, seed):
+    """Six simulations of a budget try the simulator. One point has no covariance, nor have two if one is far."""
+    priors = {"mu": stats.norm(), "sigma": stats.uniform()}
+    model = SimulatorProblem(priors, lambda rng, mu, sigma: rng.normal(mu, 1.0, 3), np.zeros(3))
+    found = find_MAP_tree(
+        model=model, max_simulations=budget, random_seed=seed, progressbar=False, return_raw=True
+    )[1]
+    assert found is not None
