@@ -26,6 +26,7 @@ from amc_pymc.likelihood_free.by_observation import Likelihood, locate
 from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.learned import learn_and_apply
 from amc_pymc.likelihood_free.model_problem import ModelProblem
+from amc_pymc.likelihood_free.problem import lengths
 from amc_pymc.likelihood_free.proposal import NONCENTRED, Parametrisation
 from amc_pymc.logweights import effective_of_first, relative, systematic
 from amc_pymc.mixtures import StudentTMixture, fit_student_t_mixture
@@ -224,17 +225,8 @@ def observation_space(
     """Return a space of estimates under the likelihood of an observation, for parameters (N, D) and counts (N, B), (1, B)."""
     targets = learned.estimates(np.concatenate([counts[pseudo], observed]))[None]
     fold, units = np.zeros(len(x), int), np.ones(x.shape[1])
-    statistics = learned.estimates(counts, x)
-    return Space(
-        "by observation",
-        NONCENTRED,
-        x,
-        statistics,
-        fold,
-        targets,
-        units,
-        "likelihood of observations",
-    )
+    statistics, name = learned.estimates(counts, x), "likelihood of observations"
+    return Space("by observation", NONCENTRED, x, statistics, fold, targets, units, name)
 
 
 def distance_units(gaps: np.ndarray, distance: np.ndarray) -> np.ndarray:
@@ -291,10 +283,7 @@ class Tilt(NamedTuple):
 
 
 def tilted(
-    positions: Sequence[np.ndarray],
-    gaps: np.ndarray,
-    distance: np.ndarray,
-    log_weight: np.ndarray,
+    positions: Sequence[np.ndarray], gaps: np.ndarray, distance: np.ndarray, log_weight: np.ndarray
 ) -> Tilt | None:
     """Return the factor of variables that others depend on, from a linear regression on gaps (n, S).
 
@@ -388,8 +377,7 @@ class Space(NamedTuple):
 
     def distance(self, m: int) -> np.ndarray:
         """Return distances (N,) from pseudo-observed data set m."""
-        gaps = self.gaps(m) / self.units
-        return np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
+        return lengths(self.gaps(m) / self.units)
 
     def gaps(self, m: int, index: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return gaps (n, S) of statistics between simulations and pseudo-observed data set m."""
@@ -502,7 +490,7 @@ def best_candidate(
                 # The density is that of shared parameters times those of the effects given them.
                 own, prior = near.effects.shared, prior - near.effects.log_density(x[j])
             for c in mine:
-                moved, weight = _adjusted(tried[c], near, log_density, tilt)
+                moved, weight = near.adjusted(tried[c], log_density, tilt)
                 scores[c, m] = kernel_score(moved[:, own], weight, x[j, own], prior, _BANDWIDTHS)
                 if weight.any():
                     w = weight / weight.sum()
@@ -515,7 +503,7 @@ def best_candidate(
     best = _at_best_bandwidth(scores[alive])
     mean = best.mean(axis=1)
     # Regressions by mode are linear ones where there is one mode: of equal scores, take the simpler kind.
-    top = int(np.flatnonzero(mean >= mean.max() - _TIE)[0])
+    top = int(np.argmax(mean >= mean.max() - _TIE))
     gain = best[top] - best[0]
     if prefer_first and not gain.mean() > _standard_error(gain):
         return Choice(tried[0], 0.0, _standard_error(gain), _calibration(squares[0]))
@@ -542,7 +530,7 @@ def _with_more_draws(scores: np.ndarray, tried: Sequence[Candidate], top: int) -
     for c in sorted(range(len(tried)), key=lambda c: -tried[c].draws):
         alike = tried[c].space is tried[top].space and tried[c].kind == tried[top].kind
         gap = scores[top] - scores[c]
-        if alike and gap.mean() <= max(_ALIKE, _AS_GOOD * gap.std() / math.sqrt(len(gap))):
+        if alike and gap.mean() <= max(_ALIKE, _AS_GOOD * _standard_error(gap)):
             return c
     return top
 
@@ -558,31 +546,23 @@ class _Near:
         self.order, self.weight = closest_first(distance, log_weight)
         self.distance, self.reached = distance[self.order], effective_of_first(self.weight)
 
-    def closest(self, draws: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Return indices, weights and distances (n,) of the closest `draws` effective draws, and the tolerance."""
-        n = _enough(self.reached, draws)
-        return self.order[:n], self.weight[:n], self.distance[:n], float(self.distance[n - 1])
-
-
-def _adjusted(
-    candidate: Candidate, near: _Near, log_density: LogDensity | None, tilt: Tilt | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return points (n, D), adjusted to a pseudo-observed data set, and their weights (n,)."""
-    *closest, tolerance = near.closest(candidate.draws)
-    thinned = slice(None, None, math.ceil(len(closest[0]) / _REGRESSED))
-    index, weight, distance = (a[thinned] for a in closest)
-    moved = near.space.moved[index]
-    if candidate.kind != "none":
-        weight = weight * epanechnikov(distance, tolerance)
-        moved = regress(moved, near.space.gaps(near.m, index), weight, candidate.kind).x
-    if near.effects is not None:
-        moved = near.effects.whole(moved)
-    if tilt is not None:
-        weight = weight * relative(tilt.log(moved))
-    if log_density is None:
-        return moved, weight
-    log = log_density(near.space.coordinates.back(moved))
-    return moved, weight if log is None else weight * relative(log)
+    def adjusted(
+        self, candidate: Candidate, log_density: LogDensity | None, tilt: Tilt | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the closest points (n, D) of a candidate, adjusted to the data set, and their weights (n,)."""
+        n = _enough(self.reached, candidate.draws)
+        thinned = slice(0, n, math.ceil(n / _REGRESSED))
+        index, weight = self.order[thinned], self.weight[thinned]
+        moved = self.space.moved[index]
+        if candidate.kind != "none":
+            weight = weight * epanechnikov(self.distance[thinned], float(self.distance[n - 1]))
+            moved = regress(moved, self.space.gaps(self.m, index), weight, candidate.kind).x
+        if self.effects is not None:
+            moved = self.effects.whole(moved)
+        if tilt is not None:
+            weight = weight * relative(tilt.log(moved))
+        log = None if log_density is None else log_density(self.space.coordinates.back(moved))
+        return moved, weight if log is None else weight * relative(log)
 
 
 def kernel_score(

@@ -13,12 +13,7 @@ from scipy.special import ndtri
 
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.likelihood_free.accepted import Accepted, deal, effective
-from amc_pymc.likelihood_free.adjust import (
-    adjusted_effective,
-    adjusted_mean,
-    modes,
-    regress_near,
-)
+from amc_pymc.likelihood_free.adjust import adjusted_effective, adjusted_mean, modes, regress_near
 from amc_pymc.likelihood_free.choose import AdjustName, adjust_run
 from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.problem import (
@@ -334,7 +329,6 @@ def _rounds(run: AbcRun, drawn: _Draws) -> xr.Dataset:
     }
     if run.scale is not None:
         values["summary_scale"] = run.scale.spread
-    values = {k: np.asarray(v) if isinstance(v, list) else v for k, v in values.items()}
     return declared_dataset(ABC, values, {"round": np.arange(len(rounds))})
 
 
@@ -355,14 +349,13 @@ def _simulations(run: AbcRun) -> xr.Dataset:
     for failed in run.failures:
         if failed.index < len(failure):
             failure[failed.index] = failed.kind
-    columns: dict[str, Any] = {
-        "distance": history.distance,
-        "log_weight": history.log_weight,
-        "round": history.number,
-        "failure": failure,
+    named: dict[str, Any] = {
+        "distance": ("simulation", history.distance),
+        "log_weight": ("simulation", history.log_weight),
+        "round": ("simulation", history.number),
+        "failure": ("simulation", failure),
+        "u": (("simulation", "coordinate"), history.u),
     }
-    named: dict[str, Any] = {k: ("simulation", v) for k, v in columns.items()}
-    named["u"] = ("simulation", "coordinate"), history.u
     if history.summaries is not None:
         named["summaries"] = ("simulation", "summary"), history.summaries
     out = _along("simulation", run, run.problem.parameters(history.u)).assign(named)

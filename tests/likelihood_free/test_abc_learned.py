@@ -127,8 +127,7 @@ def test_exchangeable_observations_need_the_data():
 def test_a_minor_mode_keeps_its_mass_with_a_learned_distance(monkeypatch):
     # Forests take ten times as long.
     monkeypatch.setattr(learned, "_QUICK", ("ridge", "quadratic ridge"))
-    kept = {name: learned._REGRESSIONS[name] for name in learned._QUICK}
-    monkeypatch.setattr(learned, "_REGRESSIONS", kept)
+    monkeypatch.setattr(learned, "_THOROUGH", learned._QUICK)
     problem = amc.SimulatorProblem({"theta": stats.uniform(-1.0, 2.0)}, two_slopes, 0.5)
     masses = []
     for seed in range(200):
