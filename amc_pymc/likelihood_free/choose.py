@@ -73,24 +73,9 @@ _STEP = 3.0
 _PER_COEFFICIENT = 2.0
 
 
-class AdjustedRun(NamedTuple):
-    """Adjusted draws and the adjustment that was chosen.
-
-    Attributes
-    ----------
-    draws : AdjustedDraws or None
-        None if the prior's density is zero at all adjusted points.
-    distance : array (N,)
-        Distances by which simulations were accepted.
-    choice : Choice
-    """
-
-    draws: AdjustedDraws | None
-    distance: np.ndarray
-    choice: Choice
-
-
-def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
+def adjust_run(
+    run: AbcRun, plain: Accepted, adjust: AdjustName
+) -> tuple[AdjustedDraws | None, np.ndarray, Choice]:
     """Choose an adjustment and apply it to the simulations of a run.
 
     Parameters
@@ -105,17 +90,62 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
 
     Returns
     -------
-    AdjustedRun
+    draws : AdjustedDraws or None
+        None if the prior's density is zero at all adjusted points.
+    distance : array (N,)
+        Distances by which simulations were accepted.
+    choice : Choice
+    """
+    at, found, tilt, tried = _offered(run, plain, adjust)
+    pseudo, distance, log_weight = found.pseudo, found.distance, found.log_weight
+    density = None if run.history.rounds[0].log_density is None else run.problem.log_density
+    with progress("Comparing adjustments", len(pseudo), enabled=run.progressbar) as bar:
+        first = tried[0].kind == "none" and adjust == "auto"
+        choice = best_candidate(
+            tried, log_weight, pseudo, density, tilt, prefer_first=first, each=bar.advance
+        )
+    space, kind, wanted = choice.candidate
+    tolerance = plain.tolerance
+    if space.name != "raw":
+        distance = space.distance(-1)  # the data are the last target
+    if space.name != "raw" or wanted > plain.effective:
+        order, weight = closest_first(distance, log_weight)
+        tolerance = float(distance[order[_enough(effective_of_first(weight), wanted) - 1]])
+    draws = adjusted_accepted(
+        space.moved, space.gaps(-1), distance, log_weight, tolerance, kind, density,
+        space.coordinates if space.by_group is None else space.by_group.at_data(),
+    )  # fmt: skip
+    out = np.full(len(run.history), math.inf)
+    out[at] = distance
+    if draws is not None:
+        accepted = draws.accepted
+        draws = draws._replace(accepted=accepted._replace(index=at[accepted.index]))
+    return draws, out, choice
+
+
+def _offered(
+    run: AbcRun, plain: Accepted, adjust: AdjustName
+) -> tuple[np.ndarray, Simulations, Tilt | None, list[Candidate]]:
+    """Return candidates for :func:`adjust_run`, and what they are compared on.
+
+    Returns
+    -------
+    at : array of int (n,)
+        Simulations with summary statistics and a distance.
+    found : Simulations
+        These, and which of them are taken as data.
+    tilt : Tilt or None
+        Factor by which these were selected.
+    tried : list of Candidate
     """
     history, rng = run.history, run.rng.spawn(1)[0]
     assert history.summaries is not None
-    out = history.distance
-    at = np.flatnonzero(np.isfinite(out) & np.isfinite(history.summaries).all(axis=1))
-    u, summaries, distance = history.u[at], history.summaries[at], out[at]
+    distance = history.distance
+    at = np.flatnonzero(np.isfinite(distance) & np.isfinite(history.summaries).all(axis=1))
+    u, summaries, distance = history.u[at], history.summaries[at], distance[at]
     log_weight = history.log_weight_in_cube[at]
-    total = min(_MOST, effective(log_weight[log_weight > -math.inf]))
+    total = min(_MOST, effective(log_weight))
     base = min(plain.effective, total)
-    density = None if run.problem.log_density(u[:1]) is None else run.problem.log_density
     own = run.problem.centred(u) if isinstance(run.problem, ModelProblem) else None
     by = [NONCENTRED] if own is None else [NONCENTRED, own]
     positions = [c.to(u) for c in by]
@@ -149,29 +179,7 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
         of_raw = [Candidate(raw, "none", base)] if offers else []
         of_raw += candidates(raw, _KINDS, base, total)
         tried = [*(of_raw or [Candidate(raw, "linear", total)]), *tried]
-    with progress("Comparing adjustments", len(pseudo), enabled=run.progressbar) as bar:
-        first = tried[0].kind == "none" and adjust == "auto"
-        choice = best_candidate(
-            tried, log_weight, pseudo, density, tilt, prefer_first=first, each=bar.advance
-        )
-    space, kind, wanted = choice.candidate
-    if space.name != "raw":
-        distance = space.distance(-1)  # the data are the last target
-    tolerance = plain.tolerance
-    if not (space.name == "raw" and wanted == base):
-        order, weight = closest_first(distance, log_weight)
-        n = _enough(effective_of_first(weight), wanted)
-        tolerance = float(distance[order[n - 1]])
-    draws = adjusted_accepted(
-        space.moved, space.gaps(-1), distance, log_weight, tolerance, kind, density,
-        space.coordinates if space.by_group is None else space.by_group.at_data(),
-    )  # fmt: skip
-    out = np.full(len(out), math.inf)
-    out[at] = distance
-    if draws is not None:
-        accepted = draws.accepted
-        draws = draws._replace(accepted=accepted._replace(index=at[accepted.index]))
-    return AdjustedRun(draws, out, choice)
+    return at, found, tilt, tried
 
 
 def learned_spaces(

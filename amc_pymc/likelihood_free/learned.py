@@ -88,29 +88,20 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
         mean = x.mean(axis=1)
         gap = x - mean[:, None]
         covariance = np.einsum("nmi,nmj->nij", gap, gap) / m
-        sd = np.sqrt(np.einsum("nii->ni", covariance))
-        across = covariance[:, rows, columns]
-        size = np.maximum(sd[:, rows] * sd[:, columns], _TINY)
+        variance, across = np.einsum("nii->ni", covariance), covariance[:, rows, columns]
+        sd = np.sqrt(variance)
+        r = across / np.maximum(sd[:, rows] * sd[:, columns], _TINY)
+        z = np.arctanh(np.clip(r, -_CORRELATED, _CORRELATED))
         moments = [np.einsum("nm,nm->n", gap[..., i] ** 2, gap[..., j]) / m for i, j in third]
+        skewness = np.cbrt(np.stack(moments, axis=1))
+        found = [mean, np.log(np.maximum(sd, _TINY)), z, variance, across, skewness]
         if m <= _QUANTILES:
-            ordered, signs = np.sort(x, axis=1), []
+            found.append(np.sort(x, axis=1).reshape(len(x), -1))
         else:
             both = np.concatenate([x, np.abs(x)], axis=2)
             ordered = np.quantile(both, levels, axis=1).swapaxes(0, 1)
-            signs = [np.sign(x).mean(axis=1)]
-        return np.concatenate(
-            [
-                mean,
-                np.log(np.maximum(sd, _TINY)),
-                np.arctanh(np.clip(across / size, -_CORRELATED, _CORRELATED)),
-                np.einsum("nii->ni", covariance),
-                across,
-                np.cbrt(np.stack(moments, axis=1)),
-                ordered.reshape(len(x), -1),
-                *signs,
-            ],
-            axis=1,
-        )
+            found += [ordered.reshape(len(x), -1), np.sign(x).mean(axis=1)]
+        return np.concatenate(found, axis=1)
 
     return features
 

@@ -102,16 +102,16 @@ def _plain(run: AbcRun, found: Accepted, told: dict[str, Any]) -> _Draws:
 def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None:
     """Return adjusted draws; None if the prior density is zero at all of them."""
     problem = run.problem
-    result = adjust_run(run, found, adjust)
-    draws, (space, kind, _) = result.draws, result.choice.candidate
+    draws, distance, choice = adjust_run(run, found, adjust)
+    space, kind, _ = choice.candidate
     if draws is None:
         return None
     told: dict[str, Any] = {"adjust": kind, "parametrisation": draws.regression.coordinates.name}
     if space.name != "raw":
         told |= {"summaries": "learned", "regression": space.regression}
     if adjust == "auto":
-        told |= {"gain": result.choice.gain, "gain_error": result.choice.error}
-    squares, error = result.choice.calibration
+        told |= {"gain": choice.gain, "gain_error": choice.error}
+    squares, error = choice.calibration
     squares = np.where(np.abs(squares - 1.0) > _SURE * error, squares, 1.0)
     run.flags += _miscalibrated(problem, squares)
     excess = max(0.0, float(squares.max()) - 1.0)
@@ -125,7 +125,7 @@ def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None
     d = problem.n_dim
     worth = adjusted_effective(draws, mcse[:d])
     return _Draws(
-        draws.accepted, draws.u, worth, mean[d:], mcse[d:], result.distance, excess, told,
+        draws.accepted, draws.u, worth, mean[d:], mcse[d:], distance, excess, told,
         draws.regression.coordinates,
     )  # fmt: skip
 

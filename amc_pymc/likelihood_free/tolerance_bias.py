@@ -258,7 +258,7 @@ class Estimates(NamedTuple):
         Standard deviations extrapolated to a distance of zero; nan if unknown.
     sd_error : array (K,)
         Their standard errors.
-    calibration : array (K,) or float
+    excess : float
         Squared error in posterior variances that pseudo-observed data show, beyond that of means and variances.
     """
 

@@ -203,12 +203,10 @@ def test_an_interrupt_after_the_choice_leaves_no_flag_of_the_adjustment(monkeypa
     choose_one, mean_of = results.adjust_run, results.adjusted_mean
 
     def far_off(*args):
-        found = choose_one(*args)
-        candidate = found.choice.candidate._replace(kind="linear")
+        *found, choice = choose_one(*args)
+        candidate = choice.candidate._replace(kind="linear")
         calibration = np.array([9.0]), np.array([0.1])
-        return found._replace(
-            choice=found.choice._replace(candidate=candidate, calibration=calibration)
-        )
+        return *found, choice._replace(candidate=candidate, calibration=calibration)
 
     def interrupt(*args):
         if stopped:
