@@ -235,7 +235,8 @@ def _fit(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return log rates (B,) and their slopes (B, p) of a Poisson regression of counts (n, B) on a design (n, p)."""
     total = counts.sum(axis=0) + _COUNT
-    slopes, p = np.zeros((basis.shape[1], design.shape[1])), design.shape[1]
+    slopes = np.zeros((basis.shape[1], design.shape[1]))
+    ridge = _RIDGE * np.eye(slopes.size)
     for _ in range(_ITERATIONS):
         rate = np.exp(np.clip(design @ (basis @ slopes).T, -_LARGE, _LARGE))
         level = np.log(total / rate.sum(axis=0))
@@ -245,9 +246,8 @@ def _fit(
         hessian -= np.einsum("b,bi,bj->bij", total, mean, mean)
         whole = np.einsum("bf,bg,bij->figj", basis, basis, hessian, optimize=True)
         gradient = basis.T @ (counts - expected).T @ design - _RIDGE * slopes
-        step = np.linalg.solve(
-            whole.reshape(slopes.size, -1) + _RIDGE * np.eye(slopes.size), gradient.ravel()
-        ).reshape(-1, p)
+        step = np.linalg.solve(whole.reshape(ridge.shape) + ridge, gradient.ravel())
+        step = step.reshape(slopes.shape)
         size = float(np.abs(design @ (basis @ step).T).max())
         slopes += step * min(1.0, _STEP / size)
         if size < _ENOUGH:

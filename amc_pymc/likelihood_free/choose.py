@@ -26,6 +26,7 @@ from amc_pymc.likelihood_free.by_observation import Likelihood, locate
 from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.learned import learn_and_apply
 from amc_pymc.likelihood_free.model_problem import ModelProblem
+from amc_pymc.likelihood_free.problem import lengths
 from amc_pymc.likelihood_free.proposal import NONCENTRED, Parametrisation
 from amc_pymc.logweights import effective_of_first, relative, systematic
 from amc_pymc.mixtures import StudentTMixture, fit_student_t_mixture
@@ -72,24 +73,9 @@ _STEP = 3.0
 _PER_COEFFICIENT = 2.0
 
 
-class AdjustedRun(NamedTuple):
-    """Adjusted draws and the adjustment that was chosen.
-
-    Attributes
-    ----------
-    draws : AdjustedDraws or None
-        None if the prior's density is zero at all adjusted points.
-    distance : array (N,)
-        Distances by which simulations were accepted.
-    choice : Choice
-    """
-
-    draws: AdjustedDraws | None
-    distance: np.ndarray
-    choice: Choice
-
-
-def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
+def adjust_run(
+    run: AbcRun, plain: Accepted, adjust: AdjustName
+) -> tuple[AdjustedDraws | None, np.ndarray, Choice]:
     """Choose an adjustment and apply it to the simulations of a run.
 
     Parameters
@@ -104,17 +90,62 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
 
     Returns
     -------
-    AdjustedRun
+    draws : AdjustedDraws or None
+        None if the prior's density is zero at all adjusted points.
+    distance : array (N,)
+        Distances by which simulations were accepted.
+    choice : Choice
+    """
+    at, found, tilt, tried = _offered(run, plain, adjust)
+    pseudo, distance, log_weight = found.pseudo, found.distance, found.log_weight
+    density = None if run.history.rounds[0].log_density is None else run.problem.log_density
+    with progress("Comparing adjustments", len(pseudo), enabled=run.progressbar) as bar:
+        first = tried[0].kind == "none" and adjust == "auto"
+        choice = best_candidate(
+            tried, log_weight, pseudo, density, tilt, prefer_first=first, each=bar.advance
+        )
+    space, kind, wanted = choice.candidate
+    tolerance = plain.tolerance
+    if space.name != "raw":
+        distance = space.distance(-1)  # the data are the last target
+    if space.name != "raw" or wanted > plain.effective:
+        order, weight = closest_first(distance, log_weight)
+        tolerance = float(distance[order[_enough(effective_of_first(weight), wanted) - 1]])
+    draws = adjusted_accepted(
+        space.moved, space.gaps(-1), distance, log_weight, tolerance, kind, density,
+        space.coordinates if space.by_group is None else space.by_group.at_data(),
+    )  # fmt: skip
+    out = np.full(len(run.history), math.inf)
+    out[at] = distance
+    if draws is not None:
+        accepted = draws.accepted
+        draws = draws._replace(accepted=accepted._replace(index=at[accepted.index]))
+    return draws, out, choice
+
+
+def _offered(
+    run: AbcRun, plain: Accepted, adjust: AdjustName
+) -> tuple[np.ndarray, Simulations, Tilt | None, list[Candidate]]:
+    """Return candidates for :func:`adjust_run`, and what they are compared on.
+
+    Returns
+    -------
+    at : array of int (n,)
+        Simulations with summary statistics and a distance.
+    found : Simulations
+        These, and which of them are taken as data.
+    tilt : Tilt or None
+        Factor by which these were selected.
+    tried : list of Candidate
     """
     history, rng = run.history, run.rng.spawn(1)[0]
     assert history.summaries is not None
-    out = history.distance
-    at = np.flatnonzero(np.isfinite(out) & np.isfinite(history.summaries).all(axis=1))
-    u, summaries, distance = history.u[at], history.summaries[at], out[at]
+    distance = history.distance
+    at = np.flatnonzero(np.isfinite(distance) & np.isfinite(history.summaries).all(axis=1))
+    u, summaries, distance = history.u[at], history.summaries[at], distance[at]
     log_weight = history.log_weight_in_cube[at]
-    total = min(_MOST, effective(log_weight[log_weight > -math.inf]))
+    total = min(_MOST, effective(log_weight))
     base = min(plain.effective, total)
-    density = None if run.problem.log_density(u[:1]) is None else run.problem.log_density
     own = run.problem.centred(u) if isinstance(run.problem, ModelProblem) else None
     by = [NONCENTRED] if own is None else [NONCENTRED, own]
     positions = [c.to(u) for c in by]
@@ -148,29 +179,7 @@ def adjust_run(run: AbcRun, plain: Accepted, adjust: AdjustName) -> AdjustedRun:
         of_raw = [Candidate(raw, "none", base)] if offers else []
         of_raw += candidates(raw, _KINDS, base, total)
         tried = [*(of_raw or [Candidate(raw, "linear", total)]), *tried]
-    with progress("Comparing adjustments", len(pseudo), enabled=run.progressbar) as bar:
-        first = tried[0].kind == "none" and adjust == "auto"
-        choice = best_candidate(
-            tried, log_weight, pseudo, density, tilt, prefer_first=first, each=bar.advance
-        )
-    space, kind, wanted = choice.candidate
-    if space.name != "raw":
-        distance = space.distance(-1)  # the data are the last target
-    tolerance = plain.tolerance
-    if not (space.name == "raw" and wanted == base):
-        order, weight = closest_first(distance, log_weight)
-        n = _enough(effective_of_first(weight), wanted)
-        tolerance = float(distance[order[n - 1]])
-    draws = adjusted_accepted(
-        space.moved, space.gaps(-1), distance, log_weight, tolerance, kind, density,
-        space.coordinates if space.by_group is None else space.by_group.at_data(),
-    )  # fmt: skip
-    out = np.full(len(out), math.inf)
-    out[at] = distance
-    if draws is not None:
-        accepted = draws.accepted
-        draws = draws._replace(accepted=accepted._replace(index=at[accepted.index]))
-    return AdjustedRun(draws, out, choice)
+    return at, found, tilt, tried
 
 
 def learned_spaces(
@@ -224,17 +233,8 @@ def observation_space(
     """Return a space of estimates under the likelihood of an observation, for parameters (N, D) and counts (N, B), (1, B)."""
     targets = learned.estimates(np.concatenate([counts[pseudo], observed]))[None]
     fold, units = np.zeros(len(x), int), np.ones(x.shape[1])
-    statistics = learned.estimates(counts, x)
-    return Space(
-        "by observation",
-        NONCENTRED,
-        x,
-        statistics,
-        fold,
-        targets,
-        units,
-        "likelihood of observations",
-    )
+    statistics, name = learned.estimates(counts, x), "likelihood of observations"
+    return Space("by observation", NONCENTRED, x, statistics, fold, targets, units, name)
 
 
 def distance_units(gaps: np.ndarray, distance: np.ndarray) -> np.ndarray:
@@ -291,10 +291,7 @@ class Tilt(NamedTuple):
 
 
 def tilted(
-    positions: Sequence[np.ndarray],
-    gaps: np.ndarray,
-    distance: np.ndarray,
-    log_weight: np.ndarray,
+    positions: Sequence[np.ndarray], gaps: np.ndarray, distance: np.ndarray, log_weight: np.ndarray
 ) -> Tilt | None:
     """Return the factor of variables that others depend on, from a linear regression on gaps (n, S).
 
@@ -388,8 +385,7 @@ class Space(NamedTuple):
 
     def distance(self, m: int) -> np.ndarray:
         """Return distances (N,) from pseudo-observed data set m."""
-        gaps = self.gaps(m) / self.units
-        return np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
+        return lengths(self.gaps(m) / self.units)
 
     def gaps(self, m: int, index: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Return gaps (n, S) of statistics between simulations and pseudo-observed data set m."""
@@ -502,7 +498,7 @@ def best_candidate(
                 # The density is that of shared parameters times those of the effects given them.
                 own, prior = near.effects.shared, prior - near.effects.log_density(x[j])
             for c in mine:
-                moved, weight = _adjusted(tried[c], near, log_density, tilt)
+                moved, weight = near.adjusted(tried[c], log_density, tilt)
                 scores[c, m] = kernel_score(moved[:, own], weight, x[j, own], prior, _BANDWIDTHS)
                 if weight.any():
                     w = weight / weight.sum()
@@ -515,7 +511,7 @@ def best_candidate(
     best = _at_best_bandwidth(scores[alive])
     mean = best.mean(axis=1)
     # Regressions by mode are linear ones where there is one mode: of equal scores, take the simpler kind.
-    top = int(np.flatnonzero(mean >= mean.max() - _TIE)[0])
+    top = int(np.argmax(mean >= mean.max() - _TIE))
     gain = best[top] - best[0]
     if prefer_first and not gain.mean() > _standard_error(gain):
         return Choice(tried[0], 0.0, _standard_error(gain), _calibration(squares[0]))
@@ -542,7 +538,7 @@ def _with_more_draws(scores: np.ndarray, tried: Sequence[Candidate], top: int) -
     for c in sorted(range(len(tried)), key=lambda c: -tried[c].draws):
         alike = tried[c].space is tried[top].space and tried[c].kind == tried[top].kind
         gap = scores[top] - scores[c]
-        if alike and gap.mean() <= max(_ALIKE, _AS_GOOD * gap.std() / math.sqrt(len(gap))):
+        if alike and gap.mean() <= max(_ALIKE, _AS_GOOD * _standard_error(gap)):
             return c
     return top
 
@@ -558,31 +554,23 @@ class _Near:
         self.order, self.weight = closest_first(distance, log_weight)
         self.distance, self.reached = distance[self.order], effective_of_first(self.weight)
 
-    def closest(self, draws: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Return indices, weights and distances (n,) of the closest `draws` effective draws, and the tolerance."""
-        n = _enough(self.reached, draws)
-        return self.order[:n], self.weight[:n], self.distance[:n], float(self.distance[n - 1])
-
-
-def _adjusted(
-    candidate: Candidate, near: _Near, log_density: LogDensity | None, tilt: Tilt | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return points (n, D), adjusted to a pseudo-observed data set, and their weights (n,)."""
-    *closest, tolerance = near.closest(candidate.draws)
-    thinned = slice(None, None, math.ceil(len(closest[0]) / _REGRESSED))
-    index, weight, distance = (a[thinned] for a in closest)
-    moved = near.space.moved[index]
-    if candidate.kind != "none":
-        weight = weight * epanechnikov(distance, tolerance)
-        moved = regress(moved, near.space.gaps(near.m, index), weight, candidate.kind).x
-    if near.effects is not None:
-        moved = near.effects.whole(moved)
-    if tilt is not None:
-        weight = weight * relative(tilt.log(moved))
-    if log_density is None:
-        return moved, weight
-    log = log_density(near.space.coordinates.back(moved))
-    return moved, weight if log is None else weight * relative(log)
+    def adjusted(
+        self, candidate: Candidate, log_density: LogDensity | None, tilt: Tilt | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the closest points (n, D) of a candidate, adjusted to the data set, and their weights (n,)."""
+        n = _enough(self.reached, candidate.draws)
+        thinned = slice(0, n, math.ceil(n / _REGRESSED))
+        index, weight = self.order[thinned], self.weight[thinned]
+        moved = self.space.moved[index]
+        if candidate.kind != "none":
+            weight = weight * epanechnikov(self.distance[thinned], float(self.distance[n - 1]))
+            moved = regress(moved, self.space.gaps(self.m, index), weight, candidate.kind).x
+        if self.effects is not None:
+            moved = self.effects.whole(moved)
+        if tilt is not None:
+            weight = weight * relative(tilt.log(moved))
+        log = None if log_density is None else log_density(self.space.coordinates.back(moved))
+        return moved, weight if log is None else weight * relative(log)
 
 
 def kernel_score(

@@ -12,7 +12,7 @@ import numpy as np
 
 from amc_pymc.flags import Flag
 from amc_pymc.likelihood_free.by_observation import Cells
-from amc_pymc.likelihood_free.problem import Failure, Problem, Simulated, values_at
+from amc_pymc.likelihood_free.problem import Failure, Problem, Simulated, flat, values_at
 from amc_pymc.likelihood_free.proposal import Proposal
 from amc_pymc.likelihood_free.scale import SummaryScale
 from amc_pymc.logweights import log_mean_exp, relative
@@ -124,9 +124,7 @@ class History:
     @property
     def log_density(self) -> np.ndarray:
         """Natural log prior density in the cube (N,), up to a constant; 0 if the prior is uniform."""
-        return np.concatenate(
-            [np.zeros(len(r.u)) if r.log_density is None else r.log_density for r in self.rounds]
-        )
+        return self._each(lambda r: np.zeros(len(r.u)) if r.log_density is None else r.log_density)
 
     @property
     def density(self) -> np.ndarray:
@@ -217,8 +215,7 @@ class AbcRun:
 
     def elements(self, u: np.ndarray) -> np.ndarray:
         """Return all elements (n, K) of all variables at points (n, D) of the cube."""
-        values = values_at(self.problem, u).values()
-        return np.concatenate([v.reshape(len(u), -1).astype(float) for v in values], axis=1)
+        return flat(values_at(self.problem, u).values())
 
 
 def batch_sizes(

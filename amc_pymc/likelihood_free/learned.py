@@ -14,6 +14,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 from threadpoolctl import ThreadpoolController
 
+from amc_pymc.likelihood_free.problem import lengths
 from amc_pymc.likelihood_free.scale import centre_and_spread
 from amc_pymc.progress import progress
 
@@ -35,8 +36,10 @@ _FAR = 6.0
 _MANY = 25
 #: Maximum numbers of simulations that regressions are compared on, and trained on.
 _COMPARED, _TRAINED = 3000, 20_000
-#: Maximum training simulations and the candidate regressions for a quick fit.
+#: Maximum training simulations and the candidate regressions for a quick fit, those for a thorough one, and the one that
+#: learns from the closest simulations alone.
 _QUICKLY, _QUICK = 5000, ("ridge", "quadratic ridge", "forest")
+_THOROUGH, _NEARBY = (*_QUICK, "boosting"), "local quadratic ridge"
 #: Minimum simulations for nonlinear regressions. Local regressions learn from this share of the simulations, the closest ones.
 _FEWEST, _LOCAL = 200, 0.3
 #: Number of cross-validation folds for comparing regressions.
@@ -79,36 +82,26 @@ def exchangeable_features(shape: tuple[int, ...]) -> Features:
     def features(data: np.ndarray) -> np.ndarray:
         # Sort first to make rounding independent of the order, too.
         x = data.reshape(len(data), m, d)
-        order = np.lexsort(
-            np.moveaxis(x, 2, 0)[::-1], axis=1
-        )  # by the first column, then the second, ...
+        columns_last_first = np.moveaxis(x, 2, 0)[::-1]
+        order = np.lexsort(columns_last_first, axis=1)  # by the first column, then the second, ...
         x = np.take_along_axis(x, order[..., None], axis=1)
         mean = x.mean(axis=1)
         gap = x - mean[:, None]
         covariance = np.einsum("nmi,nmj->nij", gap, gap) / m
-        sd = np.sqrt(np.einsum("nii->ni", covariance))
-        across = covariance[:, rows, columns]
-        size = np.maximum(sd[:, rows] * sd[:, columns], _TINY)
+        variance, across = np.einsum("nii->ni", covariance), covariance[:, rows, columns]
+        sd = np.sqrt(variance)
+        r = across / np.maximum(sd[:, rows] * sd[:, columns], _TINY)
+        z = np.arctanh(np.clip(r, -_CORRELATED, _CORRELATED))
         moments = [np.einsum("nm,nm->n", gap[..., i] ** 2, gap[..., j]) / m for i, j in third]
+        skewness = np.cbrt(np.stack(moments, axis=1))
+        found = [mean, np.log(np.maximum(sd, _TINY)), z, variance, across, skewness]
         if m <= _QUANTILES:
-            ordered, signs = np.sort(x, axis=1), []
+            found.append(np.sort(x, axis=1).reshape(len(x), -1))
         else:
             both = np.concatenate([x, np.abs(x)], axis=2)
             ordered = np.quantile(both, levels, axis=1).swapaxes(0, 1)
-            signs = [np.sign(x).mean(axis=1)]
-        return np.concatenate(
-            [
-                mean,
-                np.log(np.maximum(sd, _TINY)),
-                np.arctanh(np.clip(across / size, -_CORRELATED, _CORRELATED)),
-                np.einsum("nii->ni", covariance),
-                across,
-                np.cbrt(np.stack(moments, axis=1)),
-                ordered.reshape(len(x), -1),
-                *signs,
-            ],
-            axis=1,
-        )
+            found += [ordered.reshape(len(x), -1), np.sign(x).mean(axis=1)]
+        return np.concatenate(found, axis=1)
 
     return features
 
@@ -171,8 +164,6 @@ class LearnedSummaries(NamedTuple):
     centre, spread : arrays (S,)
         Location and scale for standardising data.
     sigma : array (T,)
-    skill : array (T,)
-        Cross-validated shares of explained variance.
     name : str
         Name of the regression.
     learners : array of int
@@ -182,7 +173,6 @@ class LearnedSummaries(NamedTuple):
     centre: np.ndarray
     spread: np.ndarray
     sigma: np.ndarray
-    skill: np.ndarray
     name: str
     learners: np.ndarray
 
@@ -236,7 +226,7 @@ def learn_summaries(
     >>> x = rng.normal(size=(1000, 1))
     >>> data = x + 0.5 * rng.normal(size=(1000, 8))
     >>> found = learn_summaries(exchangeable_features((8,))(data), x, rng)
-    >>> bool(found.skill[0] > 0.9)
+    >>> bool(found.sigma[0] < 0.2)
     True
     """
     near = np.empty(0, int) if near is None else np.unique(near)
@@ -245,12 +235,10 @@ def learn_summaries(
     centre, spread = centre_and_spread(data[chosen])
     z, y = _standardised(data, centre, spread), parameter_moments(x)
     seed = int(rng.integers(2**31))
-    learners = dict.fromkeys(names or _REGRESSIONS, every)
+    learners = dict.fromkeys(names or _THOROUGH, every)
     if len(data) < _FEWEST:
         learners = {"ridge": every}
-    elif distance is None:
-        learners.pop(_NEARBY, None)
-    else:
+    elif distance is not None:
         learners[_NEARBY] = np.argsort(distance, kind="stable")[: math.ceil(_LOCAL * len(data))]
     errors = {}
     with one_thread():
@@ -261,13 +249,10 @@ def learn_summaries(
     y = y[chosen]
     variance = np.maximum(y[:_COMPARED].var(axis=0), 1e-300)
     # Negative skill counts as zero, which gives no advantage where nothing can be learned.
-    name = min(
-        learners, key=lambda n: float(np.log(np.clip(errors[n] / variance, 1e-300, 1.0)).sum())
-    )
-    sigma = np.sqrt(errors[name])
-    skill = 1.0 - errors[name] / variance
-    sigma = np.maximum(sigma, 1e-9 * y.std(axis=0).max())
-    return LearnedSummaries(centre, spread, sigma, skill, name, learners[name])
+    left = {n: np.clip(squares / variance, 1e-300, 1.0) for n, squares in errors.items()}
+    name = min(left, key=lambda n: float(np.log(left[n]).sum()))
+    sigma = np.maximum(np.sqrt(errors[name]), 1e-9 * y.std(axis=0).max())
+    return LearnedSummaries(centre, spread, sigma, name, learners[name])
 
 
 def cross_fitted(
@@ -317,7 +302,7 @@ def cross_fitted(
         allowed = rng.permutation(learned.learners[fold[learned.learners] != k])[:trained]
         own = np.flatnonzero(fold == k)
         with one_thread():
-            regression = _REGRESSIONS[learned.name](z.shape[1], seed).fit(z[allowed], y[allowed])
+            regression = _regression(learned.name, z.shape[1], seed).fit(z[allowed], y[allowed])
             found = regression.predict(np.concatenate([z[own], z_others])) / learned.sigma
         out[own] = found[: len(own)]
         of_others.append(found[len(own) :])
@@ -378,8 +363,7 @@ def learned_distance(
     _, fold, found, target = learn_and_apply(
         summaries[at], ndtri(u[at]), observed, rng, thorough=thorough, progressbar=progressbar
     )
-    gaps = found - target[fold, 0]
-    out[at] = np.sqrt(np.einsum("ij,ij->i", gaps, gaps))
+    out[at] = lengths(found - target[fold, 0])
     return out
 
 
@@ -409,58 +393,32 @@ def _left_out(
     folds, squares = PredefinedSplit(np.arange(len(z)) % _FOLDS), []
     # Boosting is slow, and fits one target at a time in any case.
     for part in np.split(y, y.shape[1], axis=1) if name == "boosting" else [y]:
-        found = cross_val_predict(_REGRESSIONS[name](z.shape[1], seed), z, part, cv=folds)
+        found = cross_val_predict(_regression(name, z.shape[1], seed), z, part, cv=folds)
         squares.append((found - part) ** 2)
         each()
     return np.concatenate(squares, axis=1)
 
 
-def _linear(n_features: int, seed: int) -> Any:
+def _regression(name: str, n_features: int, seed: int) -> Any:
+    from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
     from sklearn.linear_model import RidgeCV
-
-    return RidgeCV(_RIDGES, alpha_per_target=True)
-
-
-def _quadratic(n_features: int, seed: int) -> Any:
+    from sklearn.multioutput import MultiOutputRegressor
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
-    products: Any = PolynomialFeatures(2, include_bias=False)
-    if n_features > _MANY:
-        products = FunctionTransformer(_squares)
-    # Features of the closest simulations alone are not standardised yet.
-    return make_pipeline(StandardScaler(), products, StandardScaler(), _linear(n_features, seed))
-
-
-def _squares(z: np.ndarray) -> np.ndarray:
-    return np.concatenate([z, z**2], axis=1)
-
-
-def _forest(n_features: int, seed: int) -> Any:
-    from sklearn.ensemble import ExtraTreesRegressor
-
-    return ExtraTreesRegressor(
-        100, min_samples_leaf=5, max_features=max(1, math.ceil(n_features / 2)), random_state=seed
-    )
-
-
-def _boosted(n_features: int, seed: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingRegressor
-    from sklearn.multioutput import MultiOutputRegressor
-
-    return MultiOutputRegressor(
-        HistGradientBoostingRegressor(
+    if name == "forest":
+        most = max(1, math.ceil(n_features / 2))
+        return ExtraTreesRegressor(100, min_samples_leaf=5, max_features=most, random_state=seed)
+    if name == "boosting":
+        single = HistGradientBoostingRegressor(
             max_iter=100, learning_rate=0.08, max_leaf_nodes=15, random_state=seed
         )
-    )
-
-
-#: Constructors of candidate regressions by name: functions of the number of features and a seed.
-_NEARBY = "local quadratic ridge"
-_REGRESSIONS: dict[str, Callable[[int, int], Any]] = {
-    "ridge": _linear,
-    "quadratic ridge": _quadratic,
-    "forest": _forest,
-    "boosting": _boosted,
-    _NEARBY: _quadratic,
-}
+        return MultiOutputRegressor(single)
+    ridge = RidgeCV(_RIDGES, alpha_per_target=True)
+    if name == "ridge":
+        return ridge
+    products: Any = PolynomialFeatures(2, include_bias=False)
+    if n_features > _MANY:
+        products = FunctionTransformer(lambda z: np.concatenate([z, z**2], axis=1))
+    # Features of the closest simulations alone are not standardised yet.
+    return make_pipeline(StandardScaler(), products, StandardScaler(), ridge)

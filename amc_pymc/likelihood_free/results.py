@@ -13,12 +13,7 @@ from scipy.special import ndtri
 
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.likelihood_free.accepted import Accepted, deal, effective
-from amc_pymc.likelihood_free.adjust import (
-    adjusted_effective,
-    adjusted_mean,
-    modes,
-    regress_near,
-)
+from amc_pymc.likelihood_free.adjust import adjusted_effective, adjusted_mean, modes, regress_near
 from amc_pymc.likelihood_free.choose import AdjustName, adjust_run
 from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.problem import (
@@ -107,16 +102,16 @@ def _plain(run: AbcRun, found: Accepted, told: dict[str, Any]) -> _Draws:
 def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None:
     """Return adjusted draws; None if the prior density is zero at all of them."""
     problem = run.problem
-    result = adjust_run(run, found, adjust)
-    draws, (space, kind, _) = result.draws, result.choice.candidate
+    draws, distance, choice = adjust_run(run, found, adjust)
+    space, kind, _ = choice.candidate
     if draws is None:
         return None
     told: dict[str, Any] = {"adjust": kind, "parametrisation": draws.regression.coordinates.name}
     if space.name != "raw":
         told |= {"summaries": "learned", "regression": space.regression}
     if adjust == "auto":
-        told |= {"gain": result.choice.gain, "gain_error": result.choice.error}
-    squares, error = result.choice.calibration
+        told |= {"gain": choice.gain, "gain_error": choice.error}
+    squares, error = choice.calibration
     squares = np.where(np.abs(squares - 1.0) > _SURE * error, squares, 1.0)
     run.flags += _miscalibrated(problem, squares)
     excess = max(0.0, float(squares.max()) - 1.0)
@@ -130,7 +125,7 @@ def _adjusted(run: AbcRun, found: Accepted, adjust: AdjustName) -> _Draws | None
     d = problem.n_dim
     worth = adjusted_effective(draws, mcse[:d])
     return _Draws(
-        draws.accepted, draws.u, worth, mean[d:], mcse[d:], result.distance, excess, told,
+        draws.accepted, draws.u, worth, mean[d:], mcse[d:], distance, excess, told,
         draws.regression.coordinates,
     )  # fmt: skip
 
@@ -334,7 +329,6 @@ def _rounds(run: AbcRun, drawn: _Draws) -> xr.Dataset:
     }
     if run.scale is not None:
         values["summary_scale"] = run.scale.spread
-    values = {k: np.asarray(v) if isinstance(v, list) else v for k, v in values.items()}
     return declared_dataset(ABC, values, {"round": np.arange(len(rounds))})
 
 
@@ -355,14 +349,13 @@ def _simulations(run: AbcRun) -> xr.Dataset:
     for failed in run.failures:
         if failed.index < len(failure):
             failure[failed.index] = failed.kind
-    columns: dict[str, Any] = {
-        "distance": history.distance,
-        "log_weight": history.log_weight,
-        "round": history.number,
-        "failure": failure,
+    named: dict[str, Any] = {
+        "distance": ("simulation", history.distance),
+        "log_weight": ("simulation", history.log_weight),
+        "round": ("simulation", history.number),
+        "failure": ("simulation", failure),
+        "u": (("simulation", "coordinate"), history.u),
     }
-    named: dict[str, Any] = {k: ("simulation", v) for k, v in columns.items()}
-    named["u"] = ("simulation", "coordinate"), history.u
     if history.summaries is not None:
         named["summaries"] = ("simulation", "summary"), history.summaries
     out = _along("simulation", run, run.problem.parameters(history.u)).assign(named)

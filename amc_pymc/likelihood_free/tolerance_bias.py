@@ -135,16 +135,14 @@ def tolerance_bias(
     k = values.shape[1]
     unknown = ToleranceBias(np.full(k, np.nan), np.full(k, np.nan))
     order, sizes = _nested(log_weight, distance, tolerance)
-    if not sizes:
-        return unknown
-    if tolerance == 0.0:
+    if sizes and tolerance == 0.0:
         return ToleranceBias(np.zeros(k), np.zeros(k))
-    kept, d, weight = sizes[0], distance[order], relative(log_weight[order])
+    d, weight = distance[order], relative(log_weight[order])
     windows = [] if gaps is None else _windows(d, weight, gaps[order], sizes)
     windows = windows or _windows(d, weight, None, sizes[:1])
     if not windows:
         return unknown
-    first = weight[:kept] / weight[:kept].sum()
+    first = weight[: sizes[0]] / weight[: sizes[0]].sum()
     parts = [
         _block(values[order, start : start + _BLOCK], first, windows)
         for start in range(0, k, _BLOCK)
@@ -260,7 +258,7 @@ class Estimates(NamedTuple):
         Standard deviations extrapolated to a distance of zero; nan if unknown.
     sd_error : array (K,)
         Their standard errors.
-    calibration : array (K,) or float
+    excess : float
         Squared error in posterior variances that pseudo-observed data show, beyond that of means and variances.
     """
 

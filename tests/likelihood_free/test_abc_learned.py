@@ -127,8 +127,7 @@ def test_exchangeable_observations_need_the_data():
 def test_a_minor_mode_keeps_its_mass_with_a_learned_distance(monkeypatch):
     # Forests take ten times as long.
     monkeypatch.setattr(learned, "_QUICK", ("ridge", "quadratic ridge"))
-    kept = {name: learned._REGRESSIONS[name] for name in learned._QUICK}
-    monkeypatch.setattr(learned, "_REGRESSIONS", kept)
+    monkeypatch.setattr(learned, "_THOROUGH", learned._QUICK)
     problem = amc.SimulatorProblem({"theta": stats.uniform(-1.0, 2.0)}, two_slopes, 0.5)
     masses = []
     for seed in range(200):
@@ -204,12 +203,10 @@ def test_an_interrupt_after_the_choice_leaves_no_flag_of_the_adjustment(monkeypa
     choose_one, mean_of = results.adjust_run, results.adjusted_mean
 
     def far_off(*args):
-        found = choose_one(*args)
-        candidate = found.choice.candidate._replace(kind="linear")
+        *found, choice = choose_one(*args)
+        candidate = choice.candidate._replace(kind="linear")
         calibration = np.array([9.0]), np.array([0.1])
-        return found._replace(
-            choice=found.choice._replace(candidate=candidate, calibration=calibration)
-        )
+        return *found, choice._replace(candidate=candidate, calibration=calibration)
 
     def interrupt(*args):
         if stopped:

@@ -40,15 +40,16 @@ def test_scales_are_learnt_from_exchangeable_observations_and_not_by_a_line():
     rng = np.random.default_rng(2)
     x, data = scales(3000, rng)
     line = learn_summaries(data, x, rng, names=["ridge"])
-    assert line.skill[0] < 0.02
+    assert 1.0 - line.sigma[0] ** 2 / x.var() < 0.02
     data = exchangeable_features((6,))(data)
     found = learn_summaries(data, x, rng)
     # The logarithm of the standard deviation of 6 numbers has variance 0.10 given x: a line in it explains
     # 1 / (1 + 0.1 / 0.25) = 0.71.
-    assert 0.65 < found.skill[0] < 0.8
+    skill = 1.0 - found.sigma[0] ** 2 / x.var()
+    assert 0.65 < skill < 0.8
     # Units are posterior standard deviations.
     t = cross_fitted(data, x, found, data[:1], rng)[1][:, 0]
-    assert abs(t.var() - found.skill[0] / (1.0 - found.skill[0])) < 0.4
+    assert abs(t.var() - skill / (1.0 - skill)) < 0.4
 
 
 def test_what_is_learnt_knows_nothing_of_the_simulation_itself():
