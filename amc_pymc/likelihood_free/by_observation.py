@@ -126,9 +126,8 @@ class Likelihood(NamedTuple):
     @property
     def information(self) -> np.ndarray:
         """Expected information (D, D) of the observations and the prior, at the centre."""
-        p = softmax(self.level)
-        slopes = self.slopes - p @ self.slopes
-        return self.n * (slopes * p[:, None]).T @ slopes + self.root.T @ self.root
+        weighted = self.slopes * softmax(self.level)[:, None]
+        return self.n * weighted.T @ self.slopes + self.root.T @ self.root
 
     @property
     def posterior(self) -> StudentTMixture:
@@ -147,14 +146,13 @@ class Likelihood(NamedTuple):
         return z
 
     def estimates(self, counts: np.ndarray, x: np.ndarray | None = None) -> np.ndarray:
-        """Return the modes (n, D) in posterior standard deviations; infinite where parameters (n, D) are out of reach."""
+        """Return modes (n, D), in posterior standard deviations; infinite where parameters (n, D) are out of reach."""
         out, near = np.full((len(counts), len(self.centre)), np.inf), np.arange(len(counts))
         if x is not None:
             z = np.linalg.solve(self.root, (x - self.centre).T).T
             near = np.flatnonzero(lengths(z) <= self.reach)
-        units = np.linalg.cholesky(self.information)
         for part in np.array_split(near, math.ceil(len(near) / _AT_A_TIME)):
-            out[part] = self.modes(counts[part]) @ units
+            out[part] = self.modes(counts[part])
         return out
 
 
@@ -249,7 +247,7 @@ def _fit(
         step = np.linalg.solve(whole.reshape(ridge.shape) + ridge, gradient.ravel())
         step = step.reshape(slopes.shape)
         size = float(np.abs(design @ (basis @ step).T).max())
-        slopes += step * min(1.0, _STEP / size)
+        slopes += step * min(1.0, _STEP / max(size, _ENOUGH))
         if size < _ENOUGH:
             break
     return level, basis @ slopes

@@ -95,7 +95,8 @@ def sample_abc_tree(
     exchangeable : bool, default False
         Whether observations along the first axis of the data are independent and identically distributed. Summary
         statistics are then moments and quantiles, which do not depend on the order, and `distance_scale` is by
-        default "mad".
+        default "mad". If observations are numbers, at least 30, and there are at most six parameters, "auto" and "learned"
+        also learn the likelihood of one observation, and use estimates under it.
     distance_scale : {None, "mad", "learned"}, default None
         Replace the distance of the model by a Euclidean distance between summary statistics, in units of their
         median absolute deviations in the first batch ("mad"). The units are fixed during the run, because changing them would change the posterior. `tolerance` has the same units and
@@ -152,8 +153,8 @@ def sample_abc_tree(
     -----
     Draws of ``posterior`` are from normal kernels around accepted simulations, on the scale where the prior is normal,
     because copies of a few hundred represent a distribution poorly in more than three dimensions. Kernels are moved
-    towards the mean to preserve means and covariances (Liu & West 2001). Their bandwidth, and whether their shape is
-    local, is chosen by leave-one-out likelihood. Draws stay within the support of the prior. Smoothing adds no
+    towards the mean of their mode to preserve means and covariances (Liu & West 2001). Their bandwidth is chosen by
+    leave-one-out likelihood. Draws stay within the support of the prior. Smoothing adds no
     information: ``effective_draws`` is that of the simulations, whereas :func:`arviz.ess` treats all draws as
     independent. Models with discrete parameters are not smoothed. ``weighted_posterior`` has the simulations themselves.
 

