@@ -113,7 +113,8 @@ def test_probabilities_that_the_tolerance_changes_are_told(data, flagged):
 def test_probabilities_of_large_counts_are_those_of_the_most_frequent():
     """The posterior of a Poisson mean of about 100: two thirds are within ten of it."""
     problem = amc.SimulatorProblem({"k": stats.randint(1, 200)}, lambda rng, k: rng.poisson(k), 100)
-    table = sample(problem, tolerance=0.5, adjust="none")["probabilities"]["probability"].values
+    found = sample(problem, max_simulations=20_000, tolerance=2.5, adjust="none")
+    table = found["probabilities"]["probability"].values
     assert table.shape[1] == 20 and table[0].sum() > 0.5
 
 
