@@ -32,6 +32,9 @@ _CLIMBS, _LENGTH = 6, 2.0
 _TINY, _RIDGE, _COUNT, _LARGE = 1e-10, 1e-3, 0.5, 30.0
 #: Factor by which the density of pseudo-observations is wider than the posterior, and its degrees of freedom.
 _WIDER, _DOF = 1.5, 8.0
+#: Differences of an estimate, in posterior standard deviations: from that of the data if a simulation is like these, and
+#: from its own parameters if these are in another mode.
+_ALIKE, _UNLIKE = 3.0, 6.0
 #: Number of simulations whose estimates are computed at a time.
 _AT_A_TIME = 10_000
 
@@ -145,12 +148,20 @@ class Likelihood(NamedTuple):
             z = _shortened(z + _shortened(slope @ inverse, _LENGTH), self.reach)
         return z
 
-    def estimates(self, counts: np.ndarray, x: np.ndarray | None = None) -> np.ndarray:
+    def lengths(self, x: np.ndarray, estimates: np.ndarray | float = 0.0) -> np.ndarray:
+        """Return distances (n,) of parameters (n, D) from the centre or estimates, in posterior standard deviations."""
+        z: np.ndarray = np.linalg.solve(self.root, (x - self.centre).T)
+        return lengths(z.T - estimates)
+
+    def misses_modes(self, x: np.ndarray, counts: np.ndarray, observed: np.ndarray) -> bool:
+        """Return whether one of n simulations has an estimate like that of the data, and parameters (n, D) far from it."""
+        found = self.modes(counts)
+        alike = lengths(found - self.modes(observed)) < _ALIKE
+        return bool((alike & (self.lengths(x, found) > _UNLIKE)).any())
+
+    def estimates(self, x: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return modes (n, D), in posterior standard deviations; infinite where parameters (n, D) are out of reach."""
-        out, near = np.full((len(counts), len(self.centre)), np.inf), np.arange(len(counts))
-        if x is not None:
-            z = np.linalg.solve(self.root, (x - self.centre).T).T
-            near = np.flatnonzero(lengths(z) <= self.reach)
+        out, near = np.full(x.shape, np.inf), np.flatnonzero(self.lengths(x) <= self.reach)
         for part in np.array_split(near, math.ceil(len(near) / _AT_A_TIME)):
             out[part] = self.modes(counts[part])
         return out

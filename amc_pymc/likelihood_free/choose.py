@@ -157,9 +157,12 @@ def _offered(
     likelihood = None
     if run.cells is not None and own is None and offers and learns:
         observed, *counted = run.counts
-        counts, near = np.concatenate(counted)[at], history.x[plain.index]
-        likelihood = locate(positions[0], counts, observed, run.cells.basis, near, plain.weight)
-        tilt = Tilt(np.arange(u.shape[1]), likelihood.posterior)
+        counts, near = np.concatenate(counted), history.x[plain.index]
+        likelihood = locate(positions[0], counts[at], observed, run.cells.basis, near, plain.weight)
+        if likelihood.misses_modes(near, counts[plain.index], observed):
+            likelihood = None
+        else:
+            tilt = Tilt(np.arange(u.shape[1]), likelihood.posterior)
     pseudo = pseudo_observed(positions[0], distance, weighted, base, tilt, rng)
     data = np.concatenate([summaries[pseudo], run.observed[None]])
     found = Simulations(summaries, log_weight, distance, pseudo, data)
@@ -167,7 +170,7 @@ def _offered(
     if learns:
         spaces = learned_spaces(run, found, by, positions, rng, grouped=offers, quick=quick)
     if likelihood is not None:
-        spaces.append(observation_space(likelihood, positions[0], counts, observed, pseudo))
+        spaces.append(observation_space(likelihood, positions[0], counts[at], observed, pseudo))
     fewest = min(base, max(_FEWEST, _CLOSER * base))
     tried = [c for s in spaces if offers for c in candidates(s, s.kinds, fewest, total)]
     if adjust != "learned" or not learns:
@@ -231,9 +234,9 @@ def observation_space(
     learned: Likelihood, x: np.ndarray, counts: np.ndarray, observed: np.ndarray, pseudo: np.ndarray
 ) -> Space:
     """Return a space of estimates under the likelihood of an observation, for parameters (N, D) and counts (N, B), (1, B)."""
-    targets = learned.estimates(np.concatenate([counts[pseudo], observed]))[None]
+    targets = learned.modes(np.concatenate([counts[pseudo], observed]))[None]
     fold, units = np.zeros(len(x), int), np.ones(x.shape[1])
-    statistics, name = learned.estimates(counts, x), "likelihood of observations"
+    statistics, name = learned.estimates(x, counts), "likelihood of observations"
     return Space("by observation", NONCENTRED, x, statistics, fold, targets, units, name)
 
 
