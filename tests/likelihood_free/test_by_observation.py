@@ -35,10 +35,6 @@ def test_where_no_likelihood_is_learned():
         assert cells_around(observed, parameters) is None
 
 
-def normal_data(rng, x, m):
-    return x[:, :1] + np.exp(0.5 * x[:, 1:]) * rng.normal(size=(len(x), m))
-
-
 @pytest.mark.parametrize("mean", [0.4, -1.2])
 def test_mode_and_information_of_normal_observations(mean):
     """Mean and log variance with standard normal priors: the mode solves two equations."""
@@ -55,7 +51,7 @@ def test_mode_and_information_of_normal_observations(mean):
     centres, sds = [], []
     for _ in range(4):
         x = mode + 0.5 * rng.normal(size=(2000, 2))
-        counts = cells.counts(normal_data(rng, x, 100))
+        counts = cells.counts(x[:, :1] + np.exp(0.5 * x[:, 1:]) * rng.normal(size=(2000, 100)))
         found = locate(x, counts, observed, cells.basis, x, np.full(2000, 1 / 2000))
         centres.append((found.centre - mode) / sd)
         sds.append(np.sqrt((found.root**2).sum(axis=1)) / sd)
