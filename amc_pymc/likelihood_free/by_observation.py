@@ -172,12 +172,7 @@ def _shortened(z: np.ndarray, most: float) -> np.ndarray:
 
 
 def locate(
-    x: np.ndarray,
-    counts: np.ndarray,
-    observed: np.ndarray,
-    basis: np.ndarray,
-    near: np.ndarray,
-    weight: np.ndarray,
+    x: np.ndarray, counts: np.ndarray, basis: np.ndarray, near: np.ndarray, weight: np.ndarray
 ) -> Likelihood:
     r"""Learn the likelihood of an observation near the posterior mode, which it locates.
 
@@ -192,8 +187,8 @@ def locate(
     ----------
     x : array (N, D)
         Parameters of simulations, on the scale where the prior is standard normal.
-    counts, observed : arrays (N, B), (1, B)
-        Counts of simulations and of the data.
+    counts : array (1 + N, B)
+        Counts of the data and of simulations.
     basis : array (B, F)
         Of the cells.
     near, weight : arrays (A, D), (A,)
@@ -210,9 +205,8 @@ def locate(
     >>> rng = np.random.default_rng(1)
     >>> x, data = rng.normal(size=(1000, 1)), rng.normal(0.5, 1.0, 50)
     >>> cells = cells_around(data, 1)
-    >>> counts = cells.counts(x + rng.normal(size=(1000, 50)))
-    >>> observed, weight = cells.counts(data[None]), np.full(1000, 0.001)
-    >>> found = locate(x, counts, observed, cells.basis, x, weight)
+    >>> counts = cells.counts(np.vstack([data, x + rng.normal(size=(1000, 50))]))
+    >>> found = locate(x, counts, cells.basis, x, np.full(1000, 0.001))
     >>> bool(abs(found.centre - 50 / 51 * data.mean()) < 0.05), bool(abs(found.root - 0.14) < 0.01)
     (True, True)
     """
@@ -228,13 +222,13 @@ def locate(
         reach, near = float(length[closest[-1]]), closest[:: math.ceil(len(closest) / _MOST)]
         scaled = z[near] / reach
         design = np.concatenate([scaled, scaled[:, rows] * scaled[:, columns]], axis=1)
-        level, found = _fit(design, counts[near].astype(float), basis)
+        level, found = _fit(design, counts[1:][near].astype(float), basis)
         curvature = np.zeros((len(level), d, d))
         curvature[:, rows, columns] = found[:, d:] / reach**2
         curvature += curvature.swapaxes(1, 2)
-        slopes, n = found[:, :d] / reach, int(observed.sum())
+        slopes, n = found[:, :d] / reach, int(counts[0].sum())
         learned = Likelihood(centre, root, level, slopes, curvature, reach, n)
-        centre = centre + root @ learned.modes(observed)[0]
+        centre = centre + root @ learned.modes(counts[:1])[0]
         covariance = root @ np.linalg.solve(learned.information, root.T)
     return learned
 

@@ -156,10 +156,10 @@ def _offered(
     tilt = None if own is None else tilted(positions, gaps, distance, weighted)
     likelihood = None
     if run.cells is not None and own is None and offers and learns:
-        observed, *counted = run.counts
-        counts, near = np.concatenate(counted), history.x[plain.index]
-        likelihood = locate(positions[0], counts[at], observed, run.cells.basis, near, plain.weight)
-        if likelihood.misses_modes(near, counts[plain.index], observed):
+        counts, near = np.concatenate(run.counts), history.x[plain.index]
+        rows = np.append(0, 1 + at)
+        likelihood = locate(positions[0], counts[rows], run.cells.basis, near, plain.weight)
+        if likelihood.misses_modes(near, counts[1 + plain.index], counts[:1]):
             likelihood = None
         else:
             tilt = Tilt(np.arange(u.shape[1]), likelihood.posterior)
@@ -170,7 +170,7 @@ def _offered(
     if learns:
         spaces = learned_spaces(run, found, by, positions, rng, grouped=offers, quick=quick)
     if likelihood is not None:
-        spaces.append(observation_space(likelihood, positions[0], counts[at], observed, pseudo))
+        spaces.append(observation_space(likelihood, positions[0], counts[rows], pseudo))
     fewest = min(base, max(_FEWEST, _CLOSER * base))
     tried = [c for s in spaces if offers for c in candidates(s, s.kinds, fewest, total)]
     if adjust != "learned" or not learns:
@@ -231,12 +231,12 @@ def learned_spaces(
 
 
 def observation_space(
-    learned: Likelihood, x: np.ndarray, counts: np.ndarray, observed: np.ndarray, pseudo: np.ndarray
+    learned: Likelihood, x: np.ndarray, counts: np.ndarray, pseudo: np.ndarray
 ) -> Space:
-    """Return a space of estimates under the likelihood of an observation, for parameters (N, D) and counts (N, B), (1, B)."""
-    targets = learned.modes(np.concatenate([counts[pseudo], observed]))[None]
+    """Return a space of estimates under the likelihood of an observation, for parameters (N, D) and counts (1 + N, B)."""
+    targets = learned.modes(counts[np.append(1 + pseudo, 0)])[None]
     fold, units = np.zeros(len(x), int), np.ones(x.shape[1])
-    statistics, name = learned.estimates(x, counts), "likelihood of observations"
+    statistics, name = learned.estimates(x, counts[1:]), "likelihood of observations"
     return Space("by observation", NONCENTRED, x, statistics, fold, targets, units, name)
 
 

@@ -52,7 +52,7 @@ def test_mode_and_information_of_normal_observations(mean):
     for _ in range(4):
         x = mode + 0.5 * rng.normal(size=(2000, 2))
         counts = cells.counts(x[:, :1] + np.exp(0.5 * x[:, 1:]) * rng.normal(size=(2000, 100)))
-        found = locate(x, counts, observed, cells.basis, x, np.full(2000, 1 / 2000))
+        found = locate(x, np.vstack([observed, counts]), cells.basis, x, np.full(2000, 5e-4))
         centres.append((found.centre - mode) / sd)
         sds.append(np.sqrt((found.root**2).sum(axis=1)) / sd)
     # In standard deviations; a tenth of one for cells and a quadratic logarithm.
