@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ _CELLS, _FUNCTIONS, _DEGREE = 200, 40, 3
 _APART = 20.0
 #: Simulations that the likelihood is learned from: those within this many posterior standard deviations, minimum number
 #: and share, and maximum number; how often it is learned.
-_FAR, _LEAST, _SHARE, _MOST, _ROUNDS = 7.0, 300, 0.2, 2000, 3
+_FAR, _LEAST, _SHARE, _MOST, ROUNDS = 7.0, 300, 0.2, 2000, 3
 #: Maximum Newton steps of a fit, the change of log probabilities at which it ends, and the maximum change of a step.
 _ITERATIONS, _ENOUGH, _STEP = 15, 1e-3, 3.0
 #: Scoring steps to an estimate, and the maximum length of each, in posterior standard deviations.
@@ -46,8 +47,8 @@ class Cells(NamedTuple):
     ----------
     edges : array (B - 1,)
     basis : array (B, F)
-        Functions of cells, smooth within cells next to each other. The outer cells, and a gap between negative and positive
-        values, have functions of their own.
+        Smooth functions of the place of a cell. The outer cells, and a gap between negative and positive values, have
+        functions of their own.
     """
 
     edges: np.ndarray
@@ -139,6 +140,10 @@ class Likelihood(NamedTuple):
 
     def modes(self, counts: np.ndarray) -> np.ndarray:
         """Return z (n, D) with the highest posterior density given counts (n, B), by Fisher scoring."""
+        parts = np.array_split(counts, math.ceil(len(counts) / _AT_A_TIME))
+        return np.concatenate([self._climb(part) for part in parts])
+
+    def _climb(self, counts: np.ndarray) -> np.ndarray:
         inverse, z = np.linalg.inv(self.information), np.zeros((len(counts), len(self.centre)))
         for _ in range(_CLIMBS):
             bend = np.einsum("bij,nj->nbi", self.curvature, z)
@@ -148,22 +153,21 @@ class Likelihood(NamedTuple):
             z = _shortened(z + _shortened(slope @ inverse, _LENGTH), self.reach)
         return z
 
-    def lengths(self, x: np.ndarray, estimates: np.ndarray | float = 0.0) -> np.ndarray:
-        """Return distances (n,) of parameters (n, D) from the centre or estimates, in posterior standard deviations."""
-        z: np.ndarray = np.linalg.solve(self.root, (x - self.centre).T)
-        return lengths(z.T - estimates)
+    def distances(self, x: np.ndarray, z: np.ndarray | float = 0.0) -> np.ndarray:
+        """Return distances (n,) of parameters (n, D) from the centre, or from z (n, D), in posterior standard deviations."""
+        own: np.ndarray = np.linalg.solve(self.root, (x - self.centre).T).T
+        return lengths(own - z)
 
     def misses_modes(self, x: np.ndarray, counts: np.ndarray, observed: np.ndarray) -> bool:
         """Return whether one of n simulations has an estimate like that of the data, and parameters (n, D) far from it."""
         found = self.modes(counts)
         alike = lengths(found - self.modes(observed)) < _ALIKE
-        return bool((alike & (self.lengths(x, found) > _UNLIKE)).any())
+        return bool((alike & (self.distances(x, found) > _UNLIKE)).any())
 
     def estimates(self, x: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return modes (n, D), in posterior standard deviations; infinite where parameters (n, D) are out of reach."""
-        out, near = np.full(x.shape, np.inf), np.flatnonzero(self.lengths(x) <= self.reach)
-        for part in np.array_split(near, math.ceil(len(near) / _AT_A_TIME)):
-            out[part] = self.modes(counts[part])
+        out, near = np.full(x.shape, np.inf), self.distances(x) <= self.reach
+        out[near] = self.modes(counts[near])
         return out
 
 
@@ -172,7 +176,12 @@ def _shortened(z: np.ndarray, most: float) -> np.ndarray:
 
 
 def locate(
-    x: np.ndarray, counts: np.ndarray, basis: np.ndarray, near: np.ndarray, weight: np.ndarray
+    x: np.ndarray,
+    counts: np.ndarray,
+    basis: np.ndarray,
+    near: np.ndarray,
+    weight: np.ndarray,
+    each: Callable[[], object] = lambda: None,
 ) -> Likelihood:
     r"""Learn the likelihood of an observation near the posterior mode, which it locates.
 
@@ -190,9 +199,11 @@ def locate(
     counts : array (1 + N, B)
         Counts of the data and of simulations.
     basis : array (B, F)
-        Of the cells.
+        Functions of cells, see :class:`Cells`.
     near, weight : arrays (A, D), (A,)
         Parameters of accepted simulations and their weights, a first guess of the posterior.
+    each : callable
+        Called after each of three fits.
 
     Returns
     -------
@@ -213,7 +224,7 @@ def locate(
     d, centre = x.shape[1], weight @ near
     covariance = np.cov(near, rowvar=False, aweights=weight).reshape(d, d)
     rows, columns = np.triu_indices(d)
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         root = np.linalg.cholesky(covariance + _TINY * np.eye(d))
         z = np.linalg.solve(root, (x - centre).T).T
         length = lengths(z)
@@ -230,6 +241,7 @@ def locate(
         learned = Likelihood(centre, root, level, slopes, curvature, reach, n)
         centre = centre + root @ learned.modes(counts[:1])[0]
         covariance = root @ np.linalg.solve(learned.information, root.T)
+        each()
     return learned
 
 

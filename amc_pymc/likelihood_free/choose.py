@@ -22,7 +22,7 @@ from amc_pymc.likelihood_free.adjust import (
     regress,
 )
 from amc_pymc.likelihood_free.by_group import ByGroup, Simulations
-from amc_pymc.likelihood_free.by_observation import Likelihood, locate
+from amc_pymc.likelihood_free.by_observation import ROUNDS, Likelihood, locate
 from amc_pymc.likelihood_free.history import AbcRun
 from amc_pymc.likelihood_free.learned import learn_and_apply
 from amc_pymc.likelihood_free.model_problem import ModelProblem
@@ -148,35 +148,36 @@ def _offered(
     base = min(plain.effective, total)
     own = run.problem.centred(u) if isinstance(run.problem, ModelProblem) else None
     by = [NONCENTRED] if own is None else [NONCENTRED, own]
-    positions = [c.to(u) for c in by]
+    x, *_ = positions = [c.to(u) for c in by]
     offers = adjust != "regression"  # whether learned statistics are candidates
     learns = len(at) >= _TO_LEARN and (offers or run.learned)
     weighted = history.log_weight[at] - history.log_weight[at].max()
     gaps = summaries - run.observed
     tilt = None if own is None else tilted(positions, gaps, distance, weighted)
     likelihood = None
-    if run.cells is not None and own is None and offers and learns:
-        counts, near = np.concatenate(run.counts), history.x[plain.index]
-        rows = np.append(0, 1 + at)
-        likelihood = locate(positions[0], counts[rows], run.cells.basis, near, plain.weight)
-        if likelihood.misses_modes(near, counts[1 + plain.index], counts[:1]):
+    if run.cells is not None and own is None and learns:
+        every, near = np.concatenate(run.counts), history.x[plain.index]
+        counts = every[np.append(0, 1 + at)]
+        with progress("Learning a likelihood", ROUNDS, enabled=run.progressbar) as bar:
+            likelihood = locate(x, counts, run.cells.basis, near, plain.weight, bar.advance)
+        if likelihood.misses_modes(near, every[1 + plain.index], counts[:1]):
             likelihood = None
         else:
             tilt = Tilt(np.arange(u.shape[1]), likelihood.posterior)
-    pseudo = pseudo_observed(positions[0], distance, weighted, base, tilt, rng)
+    pseudo = pseudo_observed(x, distance, weighted, base, tilt, rng)
     data = np.concatenate([summaries[pseudo], run.observed[None]])
     found = Simulations(summaries, log_weight, distance, pseudo, data)
     quick, spaces = likelihood is not None, []
     if learns:
         spaces = learned_spaces(run, found, by, positions, rng, grouped=offers, quick=quick)
     if likelihood is not None:
-        spaces.append(observation_space(likelihood, positions[0], counts[rows], pseudo))
+        spaces.append(observation_space(likelihood, x, counts, pseudo))
     fewest = min(base, max(_FEWEST, _CLOSER * base))
     tried = [c for s in spaces if offers for c in candidates(s, s.kinds, fewest, total)]
     if adjust != "learned" or not learns:
         units = distance_units(gaps, distance) if run.scale is None else run.scale.spread
         fold = np.zeros(len(at), int)
-        raw = Space("raw", NONCENTRED, positions[0], summaries, fold, data[None], units)
+        raw = Space("raw", NONCENTRED, x, summaries, fold, data[None], units)
         if run.learned and learns:
             raw = spaces[0]._replace(name="raw", regression="")
         of_raw = [Candidate(raw, "none", base)] if offers else []

@@ -193,7 +193,7 @@ class AbcRun:
     learned : bool
         Whether the distance is between learned summaries.
     cells : Cells or None
-        Cells in which exchangeable observations are counted.
+        Cells in which exchangeable observations are counted, if their likelihood is learned.
     counts : list of array (n, B)
         Counts of the data, (1, B), and of each batch.
     progressbar : bool

@@ -50,7 +50,7 @@ from amc_pymc.steps.model_groups import add_data_groups, draws_group
 
 #: Number of chains of posterior draws.
 _CHAINS = 4
-#: Change of a probability by the tolerance above which a warning is given, and maximum values of a whole number to look at, the most frequent ones.
+#: Change of a probability by the tolerance above which a warning is given, and maximum values of a whole number to look at, the most probable ones.
 _PROBABILITY, _VALUES = 0.15, 20
 #: Number of effective draws below which, and weight of one draw above which, a warning is given.
 _FEW, _HEAVY = 100.0, 0.1
@@ -396,9 +396,10 @@ def _probabilities(run: AbcRun, drawn: _Draws, plain: Accepted) -> tuple[xr.Data
             value.reshape(len(value), -1).T, here[name].reshape(len(drawn.u), -1).T, strict=True
         )
         for label, (all_near, own) in zip(labels(name, value.shape[1:]), each, strict=True):
-            accepted_values = np.concatenate([all_near[distance <= plain.tolerance], own])
-            wholes, times = np.unique(accepted_values, return_counts=True)
-            most = np.argsort(-times, kind="stable")[:_VALUES]
+            wholes = np.unique(np.concatenate([all_near[distance <= plain.tolerance], own]))
+            place = np.searchsorted(wholes, own)
+            mass = np.bincount(place, drawn.accepted.weight, len(wholes))
+            most = np.argsort(-mass, kind="stable")[:_VALUES]
             for whole in wholes[np.sort(most)]:
                 events.append(f"{label}={whole}")
                 owners.append(label)

@@ -197,11 +197,11 @@ def sample_abc_tree(
     learned = distance_scale == "learned"
     run = AbcRun(problem, model, History(), learned=learned, progressbar=progressbar)
     data = problem.observed_summaries[None]
-    if cells is not None:
-        run.cells, run.counts = cells, [cells.counts(data)]
     run.observed = (data if features is None else features(data)[0])[0]
     few = len(run.observed) <= MOST_SUMMARIES
     adjust = adjust or ("auto" if few else "none")
+    if cells is not None and adjust in ("learned", "auto"):
+        run.cells, run.counts = cells, [cells.counts(data)]
     kept = adjust != "none" or few or run.learned
     settings: dict[str, Any] = {
         "adjust": adjust, "exchangeable": exchangeable, "distance_scale": distance_scale,
@@ -229,8 +229,8 @@ def sample_abc_tree(
                 made = np.full((len(u), len(run.observed)), np.nan)
                 made[some], contrast = features(summaries[some])
                 contrasts.append(contrast)
-                if cells is not None:
-                    run.counts.append(cells.counts(summaries))
+                if run.cells is not None:
+                    run.counts.append(run.cells.counts(summaries))
                 summaries = made
             if distance_scale == "mad":
                 assert summaries is not None

@@ -110,7 +110,7 @@ def test_probabilities_that_the_tolerance_changes_are_told(data, flagged):
 
 
 @pytest.mark.filterwarnings("ignore:Likelihood-free inference")
-def test_probabilities_of_large_counts_are_those_of_the_most_frequent():
+def test_probabilities_of_large_counts_are_those_of_the_most_probable():
     """The posterior of a Poisson mean of about 100: two thirds are within ten of it."""
     problem = amc.SimulatorProblem({"k": stats.randint(1, 200)}, lambda rng, k: rng.poisson(k), 100)
     found = sample(problem, max_simulations=20_000, tolerance=2.5, adjust="none")
