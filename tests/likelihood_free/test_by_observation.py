@@ -72,7 +72,7 @@ def test_mode_and_information_of_normal_observations(mean):
 @pytest.mark.filterwarnings("ignore:Likelihood-free inference")
 def test_a_mode_out_of_reach_is_kept():
     """The sign of mu does not matter."""
-    y = np.random.default_rng(1).normal(2.0, 1.0, 60)
+    y = np.random.default_rng(2).normal(2.0, 1.0, 60)
     problem = amc.SimulatorProblem(
         {"mu": stats.norm(0.0, 3.0)}, lambda rng, mu: rng.normal(abs(mu), 1.0, 60), y
     )
