@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from benchmarks.harness.intervals import Z95
 from benchmarks.harness.jobs import Result
 from benchmarks.harness.tables import grouped, markdown, number, percent
 
@@ -33,7 +34,7 @@ def is_wrong(row: Result) -> bool:
 
 def is_covered(row: Result) -> bool:
     """Whether the 95 % interval, widened by the reference's error, holds the reference."""
-    half = 1.959964 * math.hypot(row["mcse"], row["reference_error"])
+    half = Z95 * math.hypot(row["mcse"], row["reference_error"])
     low, high = row["log_evidence"] - half, row["log_evidence"] + half
     if "lower" in row:
         low, high = min(low, row["lower"]), max(high, row["upper"])
@@ -99,11 +100,8 @@ def honesty_table(rows: Sequence[Result]) -> str:
 def unfinished_table(rows: Sequence[Result]) -> str:
     """Runs that did not end with a number, and why; empty if there are none."""
     bad = [r for r in rows if r["kind"] == "run" and r["status"] != "finished"]
-    counts: dict[tuple[str, str, str], int] = {}
-    for row in bad:
-        key = row["problem"], row["method"], row["status"]
-        counts[key] = counts.get(key, 0) + 1
-    lines = [[problem, method, str(n), why] for (problem, method, why), n in counts.items()]
+    groups = grouped(bad, "problem", "method", "status")
+    lines = [[problem, method, str(len(of)), why] for (problem, method, why), of in groups.items()]
     return markdown(["problem", "method", "runs", "why"], lines) if lines else ""
 
 

@@ -54,11 +54,15 @@ class Modes(NamedTuple):
     log_weights: np.ndarray
     uniform: bool
 
+    @property
+    def log_heights(self) -> np.ndarray:
+        """Log of what each mode adds to the likelihood at its centre (K,)."""
+        return self.log_weights - self.centres.shape[1] * (np.log(self.sds) + 0.5 * _LOG_2PI)
+
     def log_likelihood(self, x: np.ndarray) -> np.ndarray:
         """Log likelihood (n,) of points (n, D)."""
         squares = np.square(x[:, None] - self.centres).sum(axis=2) / np.square(self.sds)
-        heights = self.log_weights - self.centres.shape[1] * (np.log(self.sds) + 0.5 * _LOG_2PI)
-        return logsumexp(heights - 0.5 * squares, axis=1)
+        return logsumexp(self.log_heights - 0.5 * squares, axis=1)
 
     def log_shares(self) -> np.ndarray:
         """Log of what each mode adds to Z (K,)."""
@@ -83,14 +87,13 @@ class Modes(NamedTuple):
         import pytensor.tensor as pt
 
         d = self.centres.shape[1]
-        heights = self.log_weights - d * (np.log(self.sds) + 0.5 * _LOG_2PI)
         with pm.Model() as model:
             if self.uniform:
                 x = pm.Uniform("x", -BOX, BOX, shape=d)
             else:
                 x = pm.Normal("x", 0.0, WIDE, shape=d)
             squares = pt.sqr((x - self.centres) / self.sds[:, None]).sum(axis=1)
-            pm.Potential("modes", pt.logsumexp(heights - 0.5 * squares))
+            pm.Potential("modes", pt.logsumexp(self.log_heights - 0.5 * squares))
         return model
 
 

@@ -112,14 +112,10 @@ def digit_statements(found, shares, truth) -> list[Statement]:
     caught = bool((shares[PRINTED][common_digits] > 0.0).all())
     cells = ", ".join(f"{d}: {shares[PRINTED][d]:.3f} of {truth[d]:.3f}" for d in common_digits)
     out.append(Statement("figure 9 (b)", "ABC-Tree catches multimodality: all digits of more than 2 %", caught, cells))  # fmt: skip
-    first = [
-        gap(found["omega3"]["tv"].mean(1), found[o]["tv"].mean(1)) for o in ("omega1", "omega2")
-    ]
-    rate = [gap(found["omega3"]["overall"], found[o]["overall"]) for o in ("omega1", "omega2")]
-    fell = [
-        gap(found["omega3"]["tolerance"].mean(1), found[o]["tolerance"].mean(1))
-        for o in ("omega1", "omega2")
-    ]
+    omega3, rivals = found["omega3"], [found[o] for o in ("omega1", "omega2")]
+    first = [gap(omega3["tv"].mean(1), of["tv"].mean(1)) for of in rivals]
+    rate = [gap(omega3["overall"], of["overall"]) for of in rivals]
+    fell = [gap(omega3["tolerance"].mean(1), of["tolerance"].mean(1)) for of in rivals]
     out += [
         Statement("figure 13", "a criterion that favours acceptance (omega3) approximates the posterior more quickly",
                   all(g.below for g in first), f"mean TV less omega1 {first[0]}, less omega2 {first[1]}"),

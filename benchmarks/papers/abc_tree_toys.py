@@ -21,7 +21,7 @@ from benchmarks.harness.intervals import Gap, gap, interval, list_of
 from benchmarks.harness.statements import Part, Statement, times_up_to
 from benchmarks.harness.tables import markdown
 from benchmarks.papers.abc_tree_methods import Checkpoint, kernel_density, kernel_root
-from benchmarks.papers.inner_loop import initial_plays, inner_loop, regret
+from benchmarks.papers.inner_loop import initial_plays, inner_loop, pull, regret
 from models.gaussian_mixtures import UNIVARIATE, univariate_mixture
 from models.gaussian_mixtures import acceptance as mixture_acceptance
 
@@ -68,9 +68,7 @@ def thompson_game(rates, n, rng, points):
     for i in range(k):
         cdf[i], log_cdf[i] = points, np.log(points)
     log_x, log_y = np.log(points), np.log1p(-points)
-    total = np.zeros(g)
-    for i in range(k):
-        total += log_cdf[i]
+    total = log_cdf.sum(axis=0)
     boxes, rewards, q = np.empty(n, np.int64), np.empty(n, np.bool_), np.empty((n, k))
     others = np.empty(g)
     for t in range(n):
@@ -84,12 +82,7 @@ def thompson_game(rates, n, rng, points):
             mass += 0.5 * (1.0 + others[g - 1]) * (1.0 - cdf[i, g - 1])
             q[t, i] = mass
         q[t] /= q[t].sum()
-        coin, box = rng.random(), k - 1
-        for i in range(k):
-            coin -= q[t, i]
-            if coin < 0.0:
-                box = i
-                break
+        box = pull(q[t], rng.random())
         won = rng.random() < rates[box]
         boxes[t], rewards[t] = box, won
         a, b = alpha[box], beta[box]
@@ -288,22 +281,19 @@ def grid(options: argparse.Namespace) -> Part:
             ])  # fmt: skip
     errors = {k: np.array(v) for k, v in errors.items()}
     middle, coarse, finest = 100, sizes[0], sizes[-1]
-    heads = [
-        "bins", f"error, {times[len(times) // 2]:,} simulations", f"{times[-1]:,}", "acceptance",
-    ]  # fmt: skip
+    half = len(times) // 2
+    heads = ["bins", f"error, {times[half]:,} simulations", f"{times[-1]:,}", "acceptance"]
     lines = [
-        [f"{k:,}", interval(v[:, len(times) // 2]), interval(v[:, -1]), interval(rates[k])]
+        [f"{k:,}", interval(v[:, half]), interval(v[:, -1]), interval(rates[k])]
         for k, v in errors.items()
     ]
     text = (
         f"## Figure 4: regular bins, example 2, {runs} runs\n\nWasserstein distance of weighted acceptances "
         "to the posterior at the tolerance, in its standard deviations.\n\n"
     ) + markdown(heads, lines)
-    pairs = [gap(errors[middle][:, -1], errors[k][:, -1]) for k in (coarse, finest)]
-    halfway = [
-        gap(errors[middle][:, len(times) // 2], errors[k][:, len(times) // 2])
-        for k in (coarse, finest)
-    ]
+    pairs, halfway = (
+        [gap(errors[middle][:, j], errors[k][:, j]) for k in (coarse, finest)] for j in (-1, half)
+    )
     wasted = gap(rates[coarse], rates[middle])
     return Part(text, [
         Statement("figure 4", "a coarse grid cannot leave out where the posterior is small: it accepts less",

@@ -235,9 +235,7 @@ def _counts(law: Law, x, d, times, rng) -> dict[str, np.ndarray]:
 
 def cumulated(x: np.ndarray) -> np.ndarray:
     """Sums (R, K, n + 1) of the first 0, ..., n."""
-    out = np.zeros((*x.shape[:2], x.shape[2] + 1))
-    np.cumsum(x, axis=2, out=out[:, :, 1:])
-    return out
+    return np.pad(np.cumsum(x, axis=2), ((0, 0), (0, 0), (1, 0)))
 
 
 def loss_ratio(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Ratio:

@@ -18,7 +18,6 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from amc_pymc.rng import as_generator
-from amc_pymc.tall.samplers.compiled import state_values
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
 from benchmarks.harness.jobs import Result
@@ -70,20 +69,17 @@ def run(method: str, models, o) -> tuple[Result, object]:
     import amc_pymc as amc
 
     settings = {"taylor": {}, "exact": {"race": "exact", "audits": 0}}[method]
-    common_settings = {
-        "tune": o.tune, "chains": o.chains, "cores": o.cores, "random_seed": o.seed,
-        "progressbar": False, **settings,
-    }  # fmt: skip
     begin = time.perf_counter()
-    result = amc.sample_product_space(models, draws=o.draws, **common_settings)
+    result = amc.sample_product_space(
+        models, draws=o.draws, tune=o.tune, chains=o.chains, cores=o.cores, random_seed=o.seed,
+        progressbar=False, **settings,
+    )  # fmt: skip
     whole = time.perf_counter() - begin
-    sampled = float(result["sample_stats"].attrs.get("sampling_time", whole))
-    per_draw = result["sample_stats"]
-    error = {
-        step: (
-            int(per_draw["race_audited"].sel(step=step).sum()),
-            int(per_draw["race_wrong"].sel(step=step).sum()),
-        )
+    per_draw, space = result["sample_stats"], result["product_space"]
+    sampled = float(per_draw.attrs.get("sampling_time", whole))
+    decisions = {
+        f"{step}_{kind}": int(per_draw[f"race_{kind}"].sel(step=step).sum())
+        for kind in ("audited", "wrong")
         for step in ("index", "parameters")
     }
     n_rows = next(iter(models.values()))["r"].eval().shape[0]
@@ -97,11 +93,8 @@ def run(method: str, models, o) -> tuple[Result, object]:
         "setup_s": whole - sampled,
         "sample_s": sampled,
         "accepted": float(per_draw["accept"].mean()),
-        **{f"{k}_audited": v[0] for k, v in error.items()},
-        **{f"{k}_wrong": v[1] for k, v in error.items()},
-        "visits": result["product_space"]["visits"].values.tolist(),
-        "prob": result["product_space"]["prob"].values.tolist(),
-        "prob_mcse": result["product_space"]["prob_mcse"].values.tolist(),
+        **decisions,
+        **{name: space[name].values.tolist() for name in ("visits", "prob", "prob_mcse")},
     }, result
 
 
@@ -159,10 +152,10 @@ def variance_lines(models, o) -> list[list[str]]:
         return -log_ndtr(-x)
 
     def in_parameters(prepared, _):
-        raced, centre = prepared.raced, prepared.first_surrogate.centre
+        raced, centre = prepared.raced, prepared.surrogate.centre
 
         def residuals(points, rows):
-            return state_values(raced.state_rewards, prepared.eta(points), centre, rows)
+            return residuals(raced.state_rewards, prepared.eta(points), centre, rows)
 
         return residuals, prepared.exact_rows
 

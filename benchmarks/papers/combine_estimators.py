@@ -167,13 +167,9 @@ def caplet(options) -> str:
         for draws in options.draws:
             found = []
             for _ in range(runs):
-                run = Combination(
-                    arms,
-                    make_policy("lcb", len(arms), values="natural"),
-                    plan_rounds(draws, min(3 * len(arms), draws // 5), "draws"),
-                    None,
-                )
-                run_here(run, rng)
+                policy = make_policy("lcb", len(arms), values="natural")
+                plan = plan_rounds(draws, min(3 * len(arms), draws // 5), "draws")
+                run = run_here(Combination(arms, policy, plan, None), rng)
                 found.append([run.estimate(w).mean for w in WEIGHTS])  # type: ignore[arg-type]
             squared = (np.array(found) - truth) ** 2 * draws / min(variances)
             error = squared.std(axis=0) / math.sqrt(runs)
@@ -197,18 +193,13 @@ def controls(options) -> str:
                     plan_rounds(draws, min(draws, 3), "draws"), "squared",
                 )  # fmt: skip
                 record = run_here(run, rng).records[0]
-                gain.append(
-                    [
-                        (run.estimate("predictable").mean - 1.0) ** 2,
-                        (run.estimate("inverse_variance").mean - 1.0) ** 2,
-                        (float(record.mean[0]) - 1.0) ** 2,
-                    ]
-                )
-            found = np.array(gain)
+                estimates = [run.estimate(w).mean for w in WEIGHTS[:2]]  # type: ignore[arg-type]
+                gain.append([*estimates, record.mean[0]])
+            found = np.square(np.array(gain, float) - 1.0)
             lines.append([
                 str(q), f"{rho:g}", str(draws), *(_ratio(found[:, j], found[:, 2]) for j in (0, 1)),
             ])  # fmt: skip
-    told = [f"{weights} / plain mean" for weights in ("predictable", "inverse_variance")]
+    told = [f"{weights} / plain mean" for weights in WEIGHTS[:2]]
     return markdown(["q", "rho", "draws", *told], lines)
 
 

@@ -86,6 +86,7 @@ def per_sweep(traces: list[Trace]) -> np.ndarray:
 def summary(name, method, traces, exact, seconds) -> Result:
     """Figures of one method on one data set."""
     f1 = np.array([t.f1[-1] for t in traces])
+    of_all, of_exact = (np.mean([t.evaluations[-1] for t in ts]) for ts in (traces, exact))
     audited = int(sum(t.audited[-1] for t in traces))
     wrong = int(sum(t.wrong[-1] for t in traces))
     low, high = clopper_pearson(wrong, audited)
@@ -94,11 +95,8 @@ def summary(name, method, traces, exact, seconds) -> Result:
         "method": method,
         "f1": float(f1.mean()),
         "f1_se": float(f1.std(ddof=1) / np.sqrt(f1.size)),
-        "evaluations": float(np.mean([t.evaluations[-1] for t in traces])),
-        "saving_overall": float(
-            np.mean([t.evaluations[-1] for t in exact])
-            / np.mean([t.evaluations[-1] for t in traces])
-        ),
+        "evaluations": float(of_all),
+        "saving_overall": float(of_exact / of_all),
         "saving_near_convergence": float(per_sweep(exact).mean() / per_sweep(traces).mean()),
         "seconds_per_sweep": seconds,
         "audited": audited,

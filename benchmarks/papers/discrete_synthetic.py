@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from amc_pymc.engine.first_class import first_class
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import first_class, njit
 from amc_pymc.tall.racing import (
     REWARDS,
     ExactRace,
@@ -26,8 +25,8 @@ from amc_pymc.tall.racing import (
     RaceRule,
     make_population,
     race,
+    schedule,
 )
-from amc_pymc.tall.racing.rules import schedule
 from benchmarks.harness import options, results
 from benchmarks.harness.intervals import clopper_pearson
 from benchmarks.harness.options import Option

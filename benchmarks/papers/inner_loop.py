@@ -22,8 +22,6 @@ from numpy.typing import ArrayLike
 from amc_pymc.engine.jit import njit
 from amc_pymc.likelihood_free.proposal import best_proposal
 
-__all__ = ["Played", "initial_plays", "inner_loop", "regret"]
-
 #: Numbers of the utilities in compiled code.
 _ESS, _EFFICIENCY, _POSTERIOR, _KL = range(4)
 _CODES = {"ess": _ESS, "efficiency": _EFFICIENCY, "posterior": _POSTERIOR, "kl": _KL}
@@ -139,7 +137,8 @@ def regret(q: ArrayLike, p: ArrayLike, pi: ArrayLike, utility: str = "ess") -> n
     code, q = _CODES[utility], np.asarray(q, float)
     rows = np.ascontiguousarray(q / q.sum(axis=-1, keepdims=True)).reshape(-1, len(pi))
     top = _value(best_proposal(masses, pi, utility), masses, pi, code)
-    return top - _values(rows, masses, pi, code).reshape(q.shape[:-1])
+    values = np.array([_value(row, masses, pi, code) for row in rows])
+    return top - values.reshape(q.shape[:-1])
 
 
 def initial_plays(n: int, boxes: int, least_rate: float) -> int:
@@ -181,7 +180,7 @@ def _play(pi, rates, n, rng, code, judging, draw, plays, alpha, beta):
                 p[i] = pi[i] * eta
             p /= p.sum()
             start = _propose(p, pi, code, start, q)
-            box = _pull(q, rng.random())
+            box = pull(q, rng.random())
             value[t] = _value(q, true, pi, judging)
         boxes[t], drawn[t] = box, q[box]
         accepted[t] = rng.random() < rates[box]
@@ -193,7 +192,7 @@ def _play(pi, rates, n, rng, code, judging, draw, plays, alpha, beta):
 
 
 @njit(cache=True)
-def _pull(q, coin):
+def pull(q, coin):
     """The box (an index) that a number from [0, 1) falls to."""
     last = 0
     for i in range(len(q)):
@@ -274,14 +273,6 @@ def _tilted_gap(p, pi, top, a):
         second += weight * rate * rate
     mean = first / total
     return a - mean, 1.0 + max(second / total - mean * mean, 0.0) / (a * a)
-
-
-@njit(cache=True)
-def _values(q, p, pi, code):
-    out = np.empty(len(q))
-    for i in range(len(q)):
-        out[i] = _value(q[i], p, pi, code)
-    return out
 
 
 @njit(cache=True)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from amc_pymc.engine.jit import fill, njit
-from amc_pymc.tall.racing.race import DECIDED, Population, RaceResult, draw_rows, sweep_rows
+from amc_pymc.tall.racing import DECIDED, Population, RaceResult, draw_rows, sweep_rows
 
 _CHUNK = 4096
 #: Share of the rows beyond which an arm reads all remaining rows at once.

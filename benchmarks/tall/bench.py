@@ -237,16 +237,9 @@ def report(
     peer: str, against: tuple[Sequence[str], Sequence[Sequence[str]]],
 ) -> str:  # fmt: skip
     """A report of all rows: how they were made, their table, and a comparison with one method."""
-    return "\n\n".join(
-        [
-            f"# {title}",
-            "\n".join(f"- `{p.name}`: {p.title}" for p in problems),
-            how,
-            table(shown, rows),
-            f"## Against {peer}",
-            markdown(*against),
-        ]
-    )
+    told = "\n".join(f"- `{p.name}`: {p.title}" for p in problems)
+    beside = f"## Against {peer}", markdown(*against)
+    return "\n\n".join(filter(None, (f"# {title}", told, how, table(shown, rows), *beside)))
 
 
 def peer_of(rows: Sequence[Result], row: Result, method: str) -> Result:

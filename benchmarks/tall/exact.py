@@ -110,7 +110,7 @@ def compiled(job: Job, step, draws: int, built: Stopwatch) -> Outcome:
     for _ in range(_TUNE):
         x, _ = metropolis.step(sampler, chain, x, rng, tuning=True)
     out, counts = np.empty((draws, x.size)), metropolis.MetropolisCounts.zeros(draws)
-    state = sampler.races(chain), chain.moves, rng, chain.log(True), rng
+    state = sampler.races, chain.moves, rng, chain.auditor.no_log, rng
     watch = Stopwatch()
     sampler.run(metropolis.run_draws, 0, 1, 1, np.stack([x, x]), *state, out, counts)
     watch.stop()

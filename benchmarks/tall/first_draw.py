@@ -104,18 +104,12 @@ def measure(
             shutil.copytree(kernels, shared)
         for state, folder in zip(STATES, (caches, caches, shared), strict=True):
             say(f"... {shape} {method} {state}")
-            _add(row, state, run_job(_WORKER, job, str(folder)))
-            if row["status"] != "finished":
-                break
+            result = run_job(_WORKER, job, str(folder))
+            if result["status"] != "finished":
+                return row | {"status": f"{state}: {result['status']}"}
+            row |= {f"{state}_{key}": result[key] for key in _KEYS}
+            row[f"{state}_step_cpu_s"] = result["step"]["cpu_s"]
     return row
-
-
-def _add(row: Result, state: str, result: Result) -> None:
-    if result["status"] != "finished":
-        row["status"] = f"{state}: {result['status']}"
-        return
-    row |= {f"{state}_{key}": result[key] for key in ("cpu_s", "wall_s")}
-    row |= {f"{state}_step_cpu_s": result["step"]["cpu_s"]}
 
 
 # --- the report ----------------------------------------------------------------------------------

@@ -117,41 +117,26 @@ def _flights(name: str, title: str) -> GroupedProblem:
     return GroupedProblem(name, title, data, build, kept, False, build, terms, (FLIGHTS,))
 
 
-def _simulated(name: str, title: str, sizes: tuple[int, ...]) -> GroupedProblem:
-    def data(n_rows, seed):
-        from models.grouped import simulate_intercepts
+def _simulated(
+    name: str, title: str, variables: tuple[str, ...], sizes: tuple[int, ...], n_slopes: int = 0
+) -> GroupedProblem:
+    """Logistic rows with the effects of ``models/grouped.py`` that go by the problem's name."""
 
+    def data(n_rows, seed):
+        from models import grouped
+
+        simulate = getattr(grouped, f"simulate_{name}")
         n_groups = max(2, n_rows // ROWS_PER_GROUP)
-        return simulate_intercepts("logistic", n_rows, n_groups, n_coefficients=10, seed=seed)
+        return simulate("logistic", n_rows, n_groups, n_coefficients=10, seed=seed)
 
     def build(data, **options):
-        from models.grouped import intercepts_model
+        from models import grouped
 
-        return intercepts_model(data, "logistic", **options)
-
-    def terms(data):
-        return Terms(data.X, data.y, data.groups, data.n_groups)
-
-    variables = ("beta", "sd_group")
-    return GroupedProblem(name, title, data, build, variables, False, build, terms, sizes)
-
-
-def _slopes(name: str, title: str, sizes: tuple[int, ...]) -> GroupedProblem:
-    def data(n_rows, seed):
-        from models.grouped import simulate_slopes
-
-        n_groups = max(2, n_rows // ROWS_PER_GROUP)
-        return simulate_slopes("logistic", n_rows, n_groups, n_coefficients=10, seed=seed)
-
-    def build(data, **options):
-        from models.grouped import slopes_model
-
-        return slopes_model(data, "logistic", **options)
+        return getattr(grouped, f"{name}_model")(data, "logistic", **options)
 
     def terms(data):
-        return Terms(data.X, data.y, data.groups, data.n_groups, n_slopes=1)
+        return Terms(data.X, data.y, data.groups, data.n_groups, n_slopes)
 
-    variables = ("beta", "chol")
     return GroupedProblem(name, title, data, build, variables, False, build, terms, sizes)
 
 
@@ -176,8 +161,14 @@ PROBLEMS: dict[str, GroupedProblem] = {
     problem.name: problem
     for problem in (
         _flights("flights", "Flights, carriers, destinations and aircraft"),
-        _simulated("intercepts", "Random intercepts, 100 rows a group", (10**5, 10**6, 10**7)),
-        _slopes("slopes", "Correlated intercepts and slopes, 100 rows a group", (10**5, 10**6)),
+        _simulated(
+            "intercepts", "Random intercepts, 100 rows a group", ("beta", "sd_group"),
+            (10**5, 10**6, 10**7),
+        ),
+        _simulated(
+            "slopes", "Correlated intercepts and slopes, 100 rows a group", ("beta", "chol"),
+            (10**5, 10**6), n_slopes=1,
+        ),
         _item_response("item_response", "Item response, N / 40 persons, 40 items", (4_000_000,)),
     )
-}
+}  # fmt: skip

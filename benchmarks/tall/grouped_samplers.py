@@ -16,7 +16,6 @@ import numpy as np
 from benchmarks.harness.jobs import Result, Stopwatch
 from benchmarks.tall import hmcecs as hmcecs_
 from benchmarks.tall.grouped_problems import GroupedProblem, Terms
-from benchmarks.tall.hmcecs import ecs_chunk, ecs_outcome
 from benchmarks.tall.outcomes import Outcome, cpu_figures, describe, posterior
 from benchmarks.tall.problems import Job
 
@@ -182,8 +181,7 @@ def hmcecs(problem: GroupedProblem, job: Job) -> Outcome:
     import jax
 
     assert problem.terms is not None
-    size = job.count(hmcecs_.ROWS)
-    size = min(size, job.n_rows)
+    size = min(job.count(hmcecs_.ROWS), job.n_rows)
     terms = problem.terms(problem.make_data(job.n_rows, job.seed))
     built = Stopwatch()
     arrays = jax.tree.map(jax.numpy.asarray, (terms.X, terms.y, terms.index))
@@ -192,11 +190,8 @@ def hmcecs(problem: GroupedProblem, job: Job) -> Outcome:
     if centred:
         mode |= {f"z_{f}": jax.numpy.exp(mode[f"log_sd_{f}"]) * mode[f"z_{f}"] for f in terms.index}
     kernel = _ecs_kernel(terms, mode, size, centred)
-    tune, wanted = job.tune or hmcecs_.TUNE, job.draws or hmcecs_.DRAWS
-    state = kernel.init(jax.random.key(job.seed), tune, mode, arrays, {})
-    advance = ecs_chunk(kernel, state, arrays, _reader(problem, terms, centred))
-    built.stop()
-    return ecs_outcome(advance, state, tune, wanted, job, size, built)
+    read = _reader(problem, terms, centred)
+    return hmcecs_.ecs_outcome(kernel, mode, arrays, job, size, built, read)
 
 
 def joint_mode(terms: Terms, arrays) -> dict[str, np.ndarray]:
@@ -206,10 +201,11 @@ def joint_mode(terms: Terms, arrays) -> dict[str, np.ndarray]:
     from jax.flatten_util import ravel_pytree
     from scipy.optimize import minimize
 
+    X, y, index = arrays
+
     def loss(flat):
         z = unravel(flat)
-        logit = _logit(z, *arrays[:1], arrays[2])
-        y = arrays[1]
+        logit = _logit(z, X, index)
         fit = jax.nn.softplus(logit).sum() - (y * logit).sum()
         fit += 0.5 * (z["beta"] ** 2).sum() / _PRIOR_SD**2
         for factor in terms.index:

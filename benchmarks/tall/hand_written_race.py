@@ -4,7 +4,7 @@ Logistic regression with priors N(0, s^2). One compiled loop makes the moves tha
 makes of such a model once it is tuned: nine in ten are drawn from the Laplace approximation, one in
 ten is a random walk. Verdicts are races by the normal rule: batches that double, drawn without
 replacement, over residuals of the second-order Taylor polynomials at the mode, with the same two
-guards as in :mod:`amc_pymc.tall.racing.race`. Only numbers of the rule are taken from the package.
+guards as in :mod:`amc_pymc.tall.racing`. Only numbers of the rule are taken from the package.
 
 Rows are multiplied by their sign, z = (2 y - 1) x, so that l(beta) = -log(1 + exp(-z.beta)), and a
 row costs three inner products and three logarithms or exponentials.

@@ -26,25 +26,29 @@ def hmcecs(problem: Problem, job: Job) -> Outcome:
         raise NotImplementedError("HMCECS is set up for the logistic problems only")
     import jax
 
-    size = job.count(ROWS)
+    size = min(job.count(ROWS), job.n_rows)
     data = problem.make_data(job.n_rows, job.seed)
-    size = min(size, job.n_rows)
     built = Stopwatch()
     mode = laplace(data).mode
     kernel = ecs_kernel(mode, job.n_rows, size)
     arrays = (jax.numpy.asarray(data["X"]), jax.numpy.asarray(data["y"]))
     del data
-    tune, wanted = job.tune or TUNE, job.draws or DRAWS
-    state = kernel.init(jax.random.key(job.seed), tune, {"beta": mode}, arrays, {})
-    advance = ecs_chunk(kernel, state, arrays)
-    built.stop()
-    return ecs_outcome(advance, state, tune, wanted, job, size, built)
+    return ecs_outcome(kernel, {"beta": mode}, arrays, job, size, built)
 
 
 def ecs_outcome(
-    advance, state, tune: int, wanted: int, job: Job, size: int, built: Stopwatch
+    kernel, mode, arrays, job: Job, size: int, built: Stopwatch, read=lambda z: {"beta": z["beta"]}
 ) -> Outcome:
-    """Run the chains of HMCECS and put their draws and figures together."""
+    """Compile and run the chains of HMCECS and put their draws and figures together.
+
+    `read` picks what is kept from a state's variables.
+    """
+    import jax
+
+    tune, wanted = job.tune or TUNE, job.draws or DRAWS
+    state = kernel.init(jax.random.key(job.seed), tune, mode, arrays, {})
+    advance = ecs_chunk(kernel, state, arrays, read)
+    built.stop()
     watch = Stopwatch()
     chains = [ecs_chain(advance, state, tune, wanted, job, k) for k in range(job.chains)]
     watch.stop()
@@ -91,11 +95,8 @@ def ecs_kernel(mode: np.ndarray, n_rows: int, size: int):
     return HMCECS(NUTS(model), num_blocks=min(BLOCKS, size), proxy=proxy)
 
 
-def ecs_chunk(kernel, state, arrays, read=lambda z: {"beta": z["beta"]}):
-    """Compile a function that makes a few draws; compiled ahead, so that it can be timed.
-
-    `read` picks what is kept from a state's variables.
-    """
+def ecs_chunk(kernel, state, arrays, read):
+    """Compile a function that makes a few draws; compiled ahead, so that it can be timed."""
     import jax
 
     def one(state, _):

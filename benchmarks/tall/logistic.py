@@ -16,18 +16,8 @@ from functools import partial
 from itertools import product
 
 from benchmarks.harness.jobs import Result
-from benchmarks.harness.tables import markdown, number, times_faster
-from benchmarks.tall import worker
-from benchmarks.tall.bench import (
-    Bench,
-    columns,
-    compare,
-    conditions,
-    figures,
-    peer_of,
-    start,
-    table,
-)
+from benchmarks.harness.tables import number, times_faster
+from benchmarks.tall import bench, worker
 from benchmarks.tall.problems import logistic_problem, tall_logistic_data
 
 _NAME = "tall_logistic"
@@ -37,28 +27,28 @@ METHODS = ("racing", "racing:10", "nuts", "metropolis", "hmcecs")
 _NUTS_REFERENCE = 100_000
 
 
-def main(bench: Bench) -> None:
+def main(runs: bench.Bench) -> None:
     """Run all sizes and methods, print and save the tables."""
-    o = bench.options
-    bench.compare(
+    o = runs.options
+    runs.compare(
         _NAME, product([_NAME], o.sizes), COLUMNS, partial(report, options=o),
-        reference=lambda problem, n_rows, found: find_reference(bench, n_rows),
+        reference=lambda problem, n_rows, found: find_reference(runs, n_rows),
     )  # fmt: skip
 
 
-def find_reference(bench: Bench, n_rows: int) -> Result:
+def find_reference(runs: bench.Bench, n_rows: int) -> Result:
     """Long NUTS for small N, the Laplace approximation, checked by an exact race, for large N."""
     if n_rows <= _NUTS_REFERENCE:
-        result = bench.long_nuts(_NAME, n_rows)
-        return result | {"label": f"NUTS, ESS {number(figures(result)['ess_bulk'])}"}
-    result = bench.reference(_NAME, "laplace", n_rows)
-    exact = bench.reference(_NAME, "racing:exact", n_rows, cap=bench.options.cap, chains=1, cores=1)
+        result = runs.long_nuts(_NAME, n_rows)
+        return result | {"label": f"NUTS, ESS {number(bench.figures(result)['ess_bulk'])}"}
+    result = runs.reference(_NAME, "laplace", n_rows)
+    exact = runs.reference(_NAME, "racing:exact", n_rows, cap=runs.options.cap, chains=1, cores=1)
     return result | {"label": f"Laplace ({_check(exact, result)})"}
 
 
 def _check(exact: Result, reference: Result) -> str:
-    found = compare(exact, reference)
-    ess = figures(exact)["ess_bulk"]
+    found = bench.compare(exact, reference)
+    ess = bench.figures(exact)["ess_bulk"]
     if not found or not ess >= 100:
         return "exact race not affordable"
     return (
@@ -72,15 +62,9 @@ def _check(exact: Result, reference: Result) -> str:
 
 def report(rows: list[Result], options) -> str:
     """All tables."""
-    return "\n\n".join(
-        [
-            f"# {PROBLEMS[_NAME].title}",
-            conditions(options),
-            table(COLUMNS, rows),
-            "## Against NUTS, at the same N",
-            markdown(*against_nuts(rows)),
-        ]
-    )
+    title, against = PROBLEMS[_NAME].title, against_nuts(rows)
+    how = bench.conditions(options)
+    return bench.report(title, (), how, COLUMNS, rows, "NUTS, at the same N", against)
 
 
 def sd_ratio(row: Result) -> str:
@@ -90,7 +74,7 @@ def sd_ratio(row: Result) -> str:
     return f"{row['sd_ratio_min']:.3f}..{row['sd_ratio_max']:.3f}"
 
 
-COLUMNS = columns(
+COLUMNS = bench.columns(
     ("method", "N", "draws", "set-up s", "warm-up s", "sample s", "total s", "ESS bulk min", "ESS tail min",
      "ESS/s sampling", "s to 1000 ESS", "ESS/s total", "max mean error / sd", "sd ratio", "rows read per step",
      "audits' rows per step", "decision error [95 % CI]", "peak MB", "reference", "run"),
@@ -111,7 +95,9 @@ def against_nuts(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
             f"{row['n_rows']:,}",
             times_faster(speed_up(rows, row, "ess_per_s")),
             times_faster(speed_up(rows, row, "to_1000_s")),
-            number(row["peak_mb"] - peer_of(rows, row, "metropolis").get("peak_mb", math.nan)),
+            number(
+                row["peak_mb"] - bench.peer_of(rows, row, "metropolis").get("peak_mb", math.nan)
+            ),
         ]
         for row in rows
         if row["method"] != "nuts"
@@ -120,12 +106,12 @@ def against_nuts(rows: list[Result]) -> tuple[list[str], list[list[str]]]:
 
 def speed_up(rows: list[Result], row: Result, key: str) -> float:
     """How many times faster than NUTS at the same N: a rate, or the inverse of a time."""
-    theirs = peer_of(rows, row, "nuts").get(key, math.nan)
+    theirs = bench.peer_of(rows, row, "nuts").get(key, math.nan)
     return row[key] / theirs if key == "ess_per_s" else theirs / row[key]
 
 
 if __name__ == "__main__":
-    start(
+    bench.start(
         "benchmarks.tall.logistic", __doc__, main, partial(worker.run, PROBLEMS),
         {"sizes": [10_000], "cap": 20.0, "reference_cap": 60.0},
         methods=list(METHODS), sizes=[10_000, 100_000, 1_000_000, 10_000_000],

@@ -42,10 +42,11 @@ def memory_of_session(session: int) -> dict[str, float]:
         except OSError:  # it has ended
             continue
         for key, name in _KEYS.items():
-            total[key] += _kilobytes(text, name) * 1024 / 1e6
+            total[key] += kilobytes(text, name) * 1024 / 1e6
     return total
 
 
-def _kilobytes(text: str, name: str) -> float:
+def kilobytes(text: str, name: str) -> float:
+    """An entry of a file of /proc; zero if there is none."""
     found = re.search(rf"^{name}:\s+(\d+) kB", text, re.MULTILINE)
     return float(found.group(1)) if found else 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import resource
 import time
 
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness.jobs import Result, Stopwatch
+from benchmarks.tall.memory import kilobytes
 from benchmarks.tall.problems import Job, Problem
 
 _TAILS = (0.05, 0.95)
@@ -67,8 +67,7 @@ def peak_mb() -> float:
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     status = Path("/proc/self/status")
     if status.exists():
-        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text())
-        own = int(found.group(1)) if found else own
+        own = kilobytes(status.read_text(), "VmHWM") or own
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return max(own, children) * 1024 / 1e6
 

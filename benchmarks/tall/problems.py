@@ -116,6 +116,19 @@ def logistic_problem(name: str, title: str, make_data: Callable[[int, int], Data
     return Problem(name, title, make_data, logistic_model, ("beta",), True)
 
 
+def correlated_normal(rng: np.random.Generator, n_rows: int, columns: int) -> np.ndarray:
+    """Standard normal columns, neighbours correlated at one half."""
+    out = rng.standard_normal((n_rows, columns))
+    for k in range(1, columns):
+        out[:, k] = 0.5 * out[:, k - 1] + np.sqrt(0.75) * out[:, k]
+    return out
+
+
+def heavy_tailed(rng: np.random.Generator, n_rows: int, columns: int) -> np.ndarray:
+    """Independent columns of Student's t with two degrees of freedom, scaled by one half."""
+    return 0.5 * rng.standard_t(2.0, size=(n_rows, columns))
+
+
 def tall_logistic_data(n_rows: int, seed: int) -> Data:
     """D = 10: an intercept and nine covariates with neighbours correlated at one half."""
     return logistic_data(n_rows, seed, np.linspace(-0.8, 0.8, 10))
@@ -123,9 +136,12 @@ def tall_logistic_data(n_rows: int, seed: int) -> Data:
 
 def rare_events_data(n_rows: int, seed: int) -> Data:
     """Two positives among a thousand rows."""
-    coefficients = np.array([0.0, 0.5, -0.5, 0.3, -0.3])
-    _, logits = _probe(seed, coefficients, correlated_normal)
-    coefficients[0] = _intercept_for(0.002, logits)
+    from scipy.optimize import brentq
+
+    slopes = np.array([0.5, -0.5, 0.3, -0.3])
+    logits = correlated_normal(np.random.default_rng([seed, 2]), _CHUNK, slopes.size) @ slopes
+    intercept = brentq(lambda a: _sigmoid(logits + a).mean() - 0.002, -30.0, 10.0)
+    coefficients = np.array([intercept, *slopes])
     return logistic_data(n_rows, seed, coefficients)
 
 
@@ -163,7 +179,7 @@ def outlier_data(n_rows: int, seed: int) -> Data:
 
 def logistic_data(
     n_rows: int, seed: int, coefficients: np.ndarray,
-    covariates: Callable[[np.random.Generator, int, int], np.ndarray] | None = None,
+    covariates: Callable[[np.random.Generator, int, int], np.ndarray] = correlated_normal,
 ) -> Data:  # fmt: skip
     """Simulate in chunks, so that the peak of memory is the sampler's."""
     X = np.empty((n_rows, coefficients.size))
@@ -178,29 +194,15 @@ def logistic_data(
 
 def logistic_chunks(
     n_rows: int, seed: int, coefficients: np.ndarray,
-    covariates: Callable[[np.random.Generator, int, int], np.ndarray] | None = None,
+    covariates: Callable[[np.random.Generator, int, int], np.ndarray] = correlated_normal,
 ) -> Iterator[Data]:  # fmt: skip
     """The same rows, some at a time."""
-    covariates = covariates or correlated_normal
     rng = np.random.default_rng([seed, 1])
     for begin in range(0, n_rows, _CHUNK):
         size = min(_CHUNK, n_rows - begin)
         X = np.ones((size, coefficients.size))
         X[:, 1:] = covariates(rng, size, coefficients.size - 1)
         yield {"X": X, "y": (rng.random(size) < _sigmoid(X @ coefficients)).astype(np.int8)}
-
-
-def correlated_normal(rng: np.random.Generator, n_rows: int, columns: int) -> np.ndarray:
-    """Standard normal columns, neighbours correlated at one half."""
-    out = rng.standard_normal((n_rows, columns))
-    for k in range(1, columns):
-        out[:, k] = 0.5 * out[:, k - 1] + np.sqrt(0.75) * out[:, k]
-    return out
-
-
-def heavy_tailed(rng: np.random.Generator, n_rows: int, columns: int) -> np.ndarray:
-    """Independent columns of Student's t with two degrees of freedom, scaled by one half."""
-    return 0.5 * rng.standard_t(2.0, size=(n_rows, columns))
 
 
 class Laplace(NamedTuple):
@@ -221,13 +223,13 @@ def laplace(data: Data, subsample: int = 20_000) -> Laplace:
     X, y = data["X"], data["y"]
     few = np.random.default_rng(0).permutation(y.size)[:subsample]
     scale = y.size / few.size
-    beta = _newton(X[few], y[few], np.zeros(X.shape[1]), scale, 50)
-    beta = _newton(X, y, beta, 1.0, 50)
+    beta = _newton(X[few], y[few], np.zeros(X.shape[1]), scale)
+    beta = _newton(X, y, beta, 1.0)
     return Laplace(beta, *_gradient_and_precision(X, y, beta, 1.0))
 
 
-def _newton(X, y, beta: np.ndarray, scale: float, most: int) -> np.ndarray:
-    for _ in range(most):
+def _newton(X, y, beta: np.ndarray, scale: float) -> np.ndarray:
+    for _ in range(50):
         gradient, precision = _gradient_and_precision(X, y, beta, scale)
         step = np.linalg.solve(precision, gradient)
         beta = beta + step / max(1.0, float(np.abs(step).max()))
@@ -245,24 +247,6 @@ def _gradient_and_precision(X, y, beta, scale):
         gradient = gradient + scale * (x.T @ (y[begin : begin + _CHUNK] - p))
         precision = precision + scale * (x.T @ (x * (p * (1.0 - p))[:, None]))
     return gradient, precision
-
-
-def _probe(seed, coefficients, covariates):
-    rng = np.random.default_rng([seed, 2])
-    X = np.hstack([np.ones((_CHUNK, 1)), covariates(rng, _CHUNK, coefficients.size - 1)])
-    return X, X @ coefficients
-
-
-def _intercept_for(share: float, logits: np.ndarray) -> float:
-    """The intercept at which this share of rows is positive, by bisection."""
-    low, high = -30.0, 10.0
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        if _sigmoid(logits + middle).mean() < share:
-            low = middle
-        else:
-            high = middle
-    return 0.5 * (low + high)
 
 
 def _sigmoid(z: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sys
 
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -29,10 +30,7 @@ def coefficients(columns: int) -> np.ndarray:
 def problem_of(job: Job):
     """Logistic regression with as many columns as the name of the job's problem says."""
     columns = int(job.problem.split("_")[1])
-
-    def make_data(n_rows: int, seed: int):
-        return logistic_data(n_rows, seed, coefficients(columns))
-
+    make_data = partial(logistic_data, coefficients=coefficients(columns))
     return logistic_problem(job.problem, f"Logistic regression, D = {columns}", make_data)
 
 
@@ -67,10 +65,8 @@ def stored(job: Job) -> Outcome:
     from amc_pymc.rows import stored_rows
 
     problem, folder = problem_of(job), scratch()
-    size = coefficients(int(job.problem.split("_")[1])).size
     model = problem.make_model(problem.make_data(_PLACEHOLDERS, job.seed))
-    names = [f"x{k}" for k in range(size)]
-
+    names = [f"x{k}" for k in range(model["X"].eval().shape[1])]
     rows = amc.Rows(folder / "rows", {"X": names, "y": "y"}, folder=folder)
     times = []
 
@@ -105,10 +101,10 @@ def _passes(step) -> Result:
 
     The file's pages are taken out of the system's cache before each, as far as it allows.
     """
-    densities, centre = step.prepared.densities, step.prepared.first_surrogate.centre
-    times, store = {}, Path(densities.packed.store.path)
+    densities, centre = step.prepared.densities, step.prepared.surrogate.centre
+    times, store = {}, Path(densities.store.path)
     for name in ("read", "pass"):
-        densities.release()
+        densities.store.release()
         _forget_pages(store)
         watch = Stopwatch()
         if name == "read":

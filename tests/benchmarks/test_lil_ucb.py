@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tall.racing.tables import from_table, points_of
+from tall.race_tables import from_table, points_of
 
 from amc_pymc.tall.racing import make_population
 from benchmarks.papers.lil_ucb import heuristic, lil_ucb

@@ -118,6 +118,13 @@ def suite(rows, text):
     assert all(abs(r["log_evidence"] + math.log(11)) < 5.0 * r["mcse"] for r in own)
 
 
+def functions(rows, text):
+    *folders, whole = rows
+    assert whole["functions"] == sum(r["functions"] for r in folders) <= 200
+    assert whole["files"] == sum(r["files"] for r in folders) <= 25
+    assert {"engine", "reading", "steps", "tall"} <= {r["folder"] for r in folders}
+
+
 class Script(NamedTuple):
     """Options beside --quick and --out, and what rows and printed text must be."""
 
@@ -150,6 +157,7 @@ SCRIPTS = {
         ("pyarrow", "psutil"),
     ),
     "tall.first_draw": Script("--shapes negative_binomial --methods racing nutpie", first_draw),
+    "tall.functions": Script("", functions),
     "papers.discrete_synthetic": Script("--arms 2 10", discrete_synthetic),
     "papers.coreference": Script("", coreference),
     "papers.bandits": Script("--steps 300", statements(30)),
