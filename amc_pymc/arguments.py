@@ -37,39 +37,28 @@ def positive_int(name: str, value: object, least: int = 1) -> int:
     return int(value)
 
 
-def positive_or_none(name: str, value: object) -> float | None:
-    """Return a positive, finite number or None, or raise an error that names the argument.
+def positive_or_none(
+    name: str, value: object, below: float = math.inf, *, closed: bool = False
+) -> float | None:
+    """Return a positive number below a bound, with ``closed`` at most that, or None.
+
+    Raise an error that names the argument otherwise. The bound is 1, for shares, or infinite.
 
     Examples
     --------
     >>> from amc_pymc.arguments import positive_or_none
     >>> positive_or_none("tolerance", 2), positive_or_none("tolerance", None)
     (2.0, None)
+    >>> positive_or_none("prior_share", 1, 1.0, closed=True)
+    1.0
     """
-    found = _number_or_none(name, value)
-    if found is not None and not 0.0 < found < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value!r}.")
-    return found
-
-
-def share_or_none(name: str, value: object, *, whole: bool = False) -> float | None:
-    """Return a number in (0, 1), with ``whole`` in (0, 1], or None, or raise an error that names the argument.
-
-    Examples
-    --------
-    >>> from amc_pymc.arguments import share_or_none
-    >>> share_or_none("min_acceptance", 0.5)
-    0.5
-    """
-    found = _number_or_none(name, value)
-    if found is not None and not (0.0 < found < 1.0 or (whole and found == 1.0)):
-        raise ValueError(f"{name} must be between 0 and 1, got {value!r}.")
-    return found
-
-
-def _number_or_none(name: str, value: object) -> float | None:
     if value is None:
         return None
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.number):
+    if isinstance(value, bool | np.bool_) or not isinstance(
+        value, int | float | np.integer | np.floating
+    ):
         raise TypeError(f"{name} must be a number or None, got {value!r}.")
+    if not (0.0 < value < below or (closed and value == below)):
+        wanted = "positive and finite" if below == math.inf else f"between 0 and {below:g}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}.")
     return float(value)

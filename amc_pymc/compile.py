@@ -113,12 +113,12 @@ def main() -> None:
         for name, task in _TASKS.items():
 
             def report(function: str, name: str = name) -> None:
-                bar.update(description=f"Compiling for {name}: {function}".rstrip(": "))
+                bar.advance(0, f"Compiling for {name}: {function}".rstrip(": "))
 
             with reports_of_compiling(report):
                 task()
             bar.advance()
-        bar.update(description="Compiled")
+        bar.advance(0, "Compiled")
 
 
 if __name__ == "__main__":

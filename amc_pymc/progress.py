@@ -5,6 +5,7 @@ import time
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol, final
 
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -25,11 +27,8 @@ SPEED_SECONDS = 300.0
 class ProgressReport(Protocol):
     """Receiver of the progress of a long computation."""
 
-    def advance(self, n: int = 1) -> None:
-        """Report `n` more units of work as done."""
-
-    def update(self, *, description: str) -> None:
-        """Replace the text beside the bar."""
+    def advance(self, n: int = 1, description: str | None = None) -> None:
+        """Report `n` more units of work as done, and replace the text beside the bar if one is given."""
 
 
 @contextmanager
@@ -43,7 +42,7 @@ def progress(
 ) -> Iterator[ProgressReport]:
     """Show the progress of a computation and its remaining time.
 
-    The bar is drawn by the calls to ``advance`` and ``update``, at most ten times a second, and never by a
+    The bar is drawn by the calls to ``advance``, at most ten times a second, and never by a
     separate thread. Forking worker processes while it is shown is therefore safe.
 
     Parameters
@@ -62,7 +61,7 @@ def progress(
     Yields
     ------
     ProgressReport
-        Object with ``advance(n=1)`` and ``update(description=...)``.
+        Object with ``advance(n=1, description=None)``.
 
     Raises
     ------
@@ -75,62 +74,55 @@ def progress(
     >>> with progress("Annealing", 3, enabled=False) as bar:
     ...     for step in range(3):
     ...         bar.advance()
-    ...     bar.update(description="Annealed")
+    ...     bar.advance(0, "Annealed")
     """
     if total is not None and total < 0:
         raise ValueError(f"total must be None or not negative, got {total}.")
     if not min_seconds >= 0:
         raise ValueError(f"min_seconds must not be negative, got {min_seconds}.")
+    shown = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console or Console(stderr=True),
+        auto_refresh=False,
+        speed_estimate_period=SPEED_SECONDS,
+    )
     wait = min_seconds if enabled else math.inf
-    bar = _RichBar(description, total, wait, console or Console(stderr=True))
+    bar = _RichBar(shown, shown.add_task(description, total=total), time.monotonic() + wait)
     try:
         yield bar
     finally:
-        bar.close()
+        if bar.visible:
+            bar.draw()
+            shown.stop()
 
 
 @final
+@dataclass
 class _RichBar:
-    def __init__(
-        self, description: str, total: int | None, min_seconds: float, console: Console
-    ) -> None:
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            auto_refresh=False,
-            speed_estimate_period=SPEED_SECONDS,
-        )
-        self._task = self._bar.add_task(description, total=total)
-        self._pending = 0
-        self._visible = False
-        self._next_draw = time.monotonic() + min_seconds
+    bar: Progress
+    task: TaskID
+    next_draw: float
+    pending: int = 0
+    visible: bool = False
 
-    def advance(self, n: int = 1) -> None:
-        self._pending += n
-        if time.monotonic() >= self._next_draw:
-            self._draw()
+    def advance(self, n: int = 1, description: str | None = None) -> None:
+        self.pending += n
+        if description is not None:
+            self.bar.update(self.task, description=description)
+        if time.monotonic() >= self.next_draw:
+            self.draw()
 
-    def update(self, *, description: str) -> None:
-        self._bar.update(self._task, description=description)
-        if time.monotonic() >= self._next_draw:
-            self._draw()
-
-    def close(self) -> None:
-        if self._visible:
-            self._draw()
-            self._bar.stop()
-
-    def _draw(self) -> None:
-        if self._pending:
-            self._bar.advance(self._task, self._pending)
-            self._pending = 0
-        if self._visible:
-            self._bar.refresh()
+    def draw(self) -> None:
+        if self.pending:
+            self.bar.advance(self.task, self.pending)
+            self.pending = 0
+        if self.visible:
+            self.bar.refresh()
         else:
-            self._bar.start()
-            self._visible = True
-        self._next_draw = time.monotonic() + REDRAW_SECONDS
+            self.bar.start()
+            self.visible = True
+        self.next_draw = time.monotonic() + REDRAW_SECONDS

@@ -31,8 +31,7 @@ import numpy as np
 
 from numba import typeof, types
 
-from amc_pymc.engine.first_class import first_class
-from amc_pymc.engine.jit import njit
+from amc_pymc.engine.jit import first_class, njit
 from amc_pymc.rng import as_generator
 from models.race_sums import Arms, SumsRule, race_sums
 

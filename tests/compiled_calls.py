@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.engine.first_class import FirstClassFunction, first_class
-from amc_pymc.tall.samplers.compiled import entry_point
+from amc_pymc.engine.jit import FirstClassFunction, first_class
 
 
 def called_often(dispatcher) -> Callable:
@@ -30,6 +29,13 @@ def entry_points(dispatcher) -> Callable:
         return found[key]
 
     return entry
+
+
+def entry_point(dispatcher, args: tuple) -> Callable:
+    """Machine code of a compiled function for arguments of these types."""
+    kinds = tuple(dispatcher.typeof_pyval(a) for a in args)
+    dispatcher.compile(kinds)
+    return dispatcher.overloads[kinds].entry_point
 
 
 def _kind(value: Any) -> Any:

@@ -16,10 +16,10 @@ def _interpret_pymc():
     """
     import pytensor
 
-    from amc_pymc.reading.graphs import interpreted_mode
+    from amc_pymc.reading.graphs import INTERPRETED
 
     before = {"mode": pytensor.config.mode, "cxx": pytensor.config.cxx}
-    with pytensor.config.change_flags(mode=interpreted_mode(), cxx="", traceback__limit=0):
+    with pytensor.config.change_flags(mode=INTERPRETED, cxx="", traceback__limit=0):
         yield before
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from amc_pymc.arguments import boolean, positive_int, positive_or_none, share_or_none
+from amc_pymc.arguments import boolean, positive_int, positive_or_none
 
 
 @pytest.mark.parametrize("value", [True, False, np.True_, np.False_])
@@ -23,16 +23,16 @@ def test_no_boolean(value):
 @pytest.mark.parametrize("value", [-0.1, 0.0, 1.0, 2, math.nan, math.inf, -math.inf])
 def test_no_share(value):
     with pytest.raises(ValueError, match=f"share must be between 0 and 1, got {value}"):
-        share_or_none("share", value)
+        positive_or_none("share", value, 1.0)
 
 
 def test_a_share_that_may_be_the_whole():
-    assert share_or_none("share", 1, whole=True) == 1.0
+    assert positive_or_none("share", 1, 1.0, closed=True) == 1.0
     for value in (0.0, 1.1, math.nan):
         with pytest.raises(ValueError, match=f"share must be between 0 and 1, got {value}"):
-            share_or_none("share", value, whole=True)
+            positive_or_none("share", value, 1.0, closed=True)
     with pytest.raises(TypeError, match="share must be a number or None, got True"):
-        share_or_none("share", True, whole=True)
+        positive_or_none("share", True, 1.0, closed=True)
 
 
 @pytest.mark.parametrize("value", [0.0, -1, math.nan, math.inf])
@@ -41,17 +41,17 @@ def test_not_positive(value):
         positive_or_none("x", value)
 
 
-@pytest.mark.parametrize("check", [share_or_none, positive_or_none])
-@pytest.mark.parametrize("value", [True, np.True_, "0.5", [0.5], 1j])
-def test_no_number(check, value):
+@pytest.mark.parametrize("below", [1.0, math.inf])
+@pytest.mark.parametrize("value", [True, np.True_, "0.5", [0.5], 1j, np.complex128(1j)])
+def test_no_number(below, value):
     with pytest.raises(TypeError, match="x must be a number or None, got"):
-        check("x", value)
+        positive_or_none("x", value, below)
 
 
-@pytest.mark.parametrize("check", [share_or_none, positive_or_none])
-def test_numbers(check):
-    assert check("x", None) is None
-    found = check("x", np.float32(0.5))
+@pytest.mark.parametrize("below", [1.0, math.inf])
+def test_numbers(below):
+    assert positive_or_none("x", None, below) is None
+    found = positive_or_none("x", np.float32(0.5), below)
     assert type(found) is float and found == 0.5
 
 

@@ -148,16 +148,16 @@ def test_contributing_shows_the_table():
 
 
 SOURCES = [
-    ("amc_pymc.engine.graph", False, "from amc_pymc.tall.thinning import thin", 1),
+    ("amc_pymc.engine.graph", False, "from amc_pymc.tall.decisions import thin", 1),
     ("amc_pymc.engine", True, "from ..tall import thinning", 1),
     ("amc_pymc.engine.graph", False, "import amc_pymc", 1),
-    ("amc_pymc.tall.racing.race", False, "def f():\n    import xarray as xr", 1),
+    ("amc_pymc.tall.racing", False, "def f():\n    import xarray as xr", 1),
     ("amc_pymc.mixtures", True, "from arviz_base import from_dict", 1),
     ("amc_pymc.evidence", True, "from models.hares import build", 1),
     ("amc_pymc.cellar", False, "import math", 1),
     ("amc_pymc.reading.rows", False, "def f():\n    import llvmlite.ir", 1),
     ("amc_pymc", True, "from amc_pymc.steps import RacingMetropolis", 0),
-    ("amc_pymc.tall.racing.race", False, "from ...engine import jit", 0),
+    ("amc_pymc.tall.racing", False, "from ..engine import jit", 0),
     ("amc_pymc.engine.jit", False, "from numba.core import types", 0),
     ("amc_pymc.steps.gibbs", False, "from amc_pymc import rng, reading, tall", 0),
 ]

@@ -41,7 +41,7 @@ def test_disabled_writes_nothing(clock, console, capfd):
         for _ in range(3):
             clock.now += 10
             bar.advance()
-        bar.update(description="more work")
+        bar.advance(0, "more work")
     with progress("work", 3, enabled=False, min_seconds=0) as bar:
         bar.advance(3)
     assert written(console) == ""
@@ -53,7 +53,7 @@ def test_short_work_writes_nothing(clock, console):
         for _ in range(19):
             clock.now += 0.1
             bar.advance()
-        bar.update(description="nearly done")
+        bar.advance(0, "nearly done")
     assert written(console) == ""
 
 

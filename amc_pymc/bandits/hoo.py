@@ -8,7 +8,7 @@ import numpy as np
 
 from numpy.typing import ArrayLike
 
-from amc_pymc.arguments import positive_int, positive_or_none, share_or_none
+from amc_pymc.arguments import positive_int, positive_or_none
 
 #: Halvings of a side after which cells reach floating-point precision.
 _FINEST = 50
@@ -105,7 +105,7 @@ class HOO:
         d = len(box)
         self.bounds, self.horizon = box, positive_int("horizon", horizon)
         self.nu = positive_or_none("nu", nu) or 1.0
-        self.rho = share_or_none("rho", rho) or 2.0 ** (-2.0 / d)
+        self.rho = positive_or_none("rho", rho, 1.0) or 2.0 ** (-2.0 / d)
         if max_depth is None:
             depth = (0.5 * math.log(self.horizon) + math.log(self.nu)) / -math.log(self.rho)
             max_depth = max(1, math.ceil(depth))

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, partial, reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,99 +58,85 @@ class Graph:
     --------
     >>> from amc_pymc.engine import Graph
     >>> g = Graph()
-    >>> x = g.leaf("local", 0)
+    >>> x = g.make("local", value=0)
     >>> y = g.make("mul", x, g.make("exp", x))
-    >>> slope = g.partial(y, x)
+    >>> slope = g.derivative(y, x)
     >>> [float(v) for v in g.evaluate([y, slope], local=[1.0])]
     [2.718281828459045, 5.43656365691809]
     """
 
     nodes: list[Node] = field(default_factory=list)
+    #: Of each node: its value if it is a constant, else None.
+    numbers: list[Any] = field(default_factory=list)
+    #: Of each node: the sum of the flags ``ROW``, ``GROUP`` and ``LOCAL`` that apply to it.
+    depends: list[int] = field(default_factory=list)
     _known: dict[Node, int] = field(default_factory=dict)
-    _depends: list[int] = field(default_factory=list)
 
     # --- building -------------------------------------------------------------------------------
 
     def const(self, value) -> int:
         """Add a constant, whose kind is that of the Python value."""
         if isinstance(value, bool):
-            return self._add(Node("const", (), value, _BOOLEAN))
+            return self.make("const", value=value, kind=_BOOLEAN)
         if isinstance(value, int):
-            return self._add(Node("const", (), value, _INTEGER))
+            return self.make("const", value=value, kind=_INTEGER)
         value = float(value)
         # -0.0 and 0.0 are equal but not the same, and nan equals nothing.
-        return self._add(Node("const", (), value.hex() if value == value else "nan", _FLOAT))
+        return self.make("const", value=value.hex() if value == value else "nan")
 
-    def leaf(self, op: str, value, kind: str = _FLOAT) -> int:
-        """Add a leaf: ``column``, ``group``, ``local`` or ``dot``."""
-        return self._add(Node(op, (), value, kind))
+    def make(self, op: str, *given: float, value: Any = None, kind: str = _FLOAT) -> int:
+        """Add a leaf or an operation, unless there is an equal one; return its number.
 
-    def entry(self, array: str, position: int) -> int:
-        """Add the entry of an array of parameters at a position, which is an integer node."""
-        return self._add(Node("entry", (position,), array, _FLOAT))
-
-    def make(self, op: str, *given: float) -> int:
-        """Add an operation on nodes, or floats in the place of constants, simplified where this is easy."""
+        Parameters
+        ----------
+        op : str
+        *given : int or float
+            Arguments: nodes, or floats in the place of constants. That of an ``entry`` is its position, an integer node.
+        value : object, optional
+            Content of a leaf. Operations, which have none, are simplified where this is easy.
+        kind : str
+            Kind of a leaf.
+        """
         args = tuple(self.const(a) if isinstance(a, float) else int(a) for a in given)
-        numbers = [self.number(a) for a in args]
-        if op != "held" and all(v is not None for v in numbers):
-            with np.errstate(all="ignore"):
-                return self.const(ARRAY[op](*map(_as_number, numbers)).item())
-        simple = _SIMPLE[op](self, numbers, *args) if op in _SIMPLE else None
-        if simple is not None:
-            return simple
-        kinds = [self.nodes[a].kind for a in args]
-        if op == "switch":
-            kind = _FLOAT if _FLOAT in kinds[1:] else max(kinds[1:])
-        elif op in TRUTH:
-            kind = _BOOLEAN
-        elif op == "int" or (op in _KEEPS_KIND and _FLOAT not in kinds):
-            kind = _INTEGER
-        else:
-            kind = _FLOAT
-        return self._add(Node(op, args, None, kind))
-
-    def again(self, node: int, args: Sequence[int]) -> int:
-        """Add the operation of a node, or an entry of the same array, with other arguments."""
-        op, _, array, _ = self.nodes[node]
-        return self.entry(array, args[0]) if op == "entry" else self.make(op, *args)
-
-    def number(self, node: int):
-        """Return the value of a constant node, else None."""
-        n = self.nodes[node]
-        if n.op != "const":
-            return None
-        return float.fromhex(n.value) if isinstance(n.value, str) else n.value
-
-    def sum(self, nodes: Sequence[int]) -> int:
-        """Add the sum of nodes; 0 if there are none."""
-        return reduce(lambda total, n: self.make("add", total, n), nodes, self.const(0.0))
-
-    def _add(self, node: Node) -> int:
-        known = self._known.get(node)
-        if known is not None:
-            return known
-        self.nodes.append(node)
-        own = {"column": ROW, "dot": ROW, "group": GROUP, "local": LOCAL}.get(node.op, 0)
-        for a in node.args:
-            own |= self._depends[a]
-        self._depends.append(own)
-        self._known[node] = len(self.nodes) - 1
+        if value is None:
+            numbers = [self.numbers[a] for a in args]
+            if op != "held" and None not in numbers:
+                with np.errstate(all="ignore"):  # truth values count as 0 and 1
+                    return self.const(ARRAY[op](*(+v for v in numbers)).item())
+            simple = _simplified(self, op, numbers, args)
+            if simple is not None:
+                return simple
+            kinds = [self.nodes[a].kind for a in args]
+            if op == "switch":
+                kind = _FLOAT if _FLOAT in kinds[1:] else max(kinds[1:])
+            elif op in TRUTH:
+                kind = _BOOLEAN
+            elif op == "int" or (op in _KEEPS_KIND and _FLOAT not in kinds):
+                kind = _INTEGER
+        node = Node(op, args, value, kind)
+        if node not in self._known:
+            self._known[node] = len(self.nodes)
+            self.nodes.append(node)
+            hexadecimal = op == "const" and isinstance(value, str)
+            number = float.fromhex(value) if hexadecimal else value
+            self.numbers.append(number if op == "const" else None)
+            own = {"column": ROW, "dot": ROW, "group": GROUP, "local": LOCAL}.get(op, 0)
+            self.depends.append(reduce(or_, (self.depends[a] for a in args), own))
         return self._known[node]
+
+    def fold(self, op: str, nodes: Sequence[int]) -> int:
+        """Add an operation of two arguments on several nodes; 0, the empty sum, if there are none."""
+        return reduce(partial(self.make, op), nodes) if nodes else self.const(0.0)
 
     # --- reading --------------------------------------------------------------------------------
 
-    def depends(self, node: int) -> int:
-        """Return the sum of the flags ``ROW``, ``GROUP`` and ``LOCAL`` that apply to a node."""
-        return self._depends[node]
-
-    def upstream(self, nodes: Sequence[int]) -> list[int]:
-        """Return nodes and all their ancestors, arguments first."""
+    def upstream(self, nodes: Sequence[int], known: Container[int] = ()) -> list[int]:
+        """Return nodes and their ancestors, arguments first, without known ones and what is needed for these alone."""
         seen: set[int] = set()
         stack = list(nodes)
         while stack:
             n = stack.pop()
-            if n not in seen:
+            if n not in seen and n not in known:
                 seen.add(n)
                 stack.extend(self.nodes[n].args)
         return sorted(seen)  # arguments have smaller numbers
@@ -165,7 +152,7 @@ class Graph:
             op, args = self.nodes[n].op, self.nodes[n].args
             varying = [a for a in args if a in found]
             if op == "entry":
-                place = self.number(args[0])
+                place = self.numbers[args[0]]
                 found[n] = place is None or place < size
             elif op == "dot":
                 found[n] = True
@@ -186,66 +173,54 @@ class Graph:
         """Return nodes in which some ancestors are replaced."""
         memo: dict[int, int] = {}
         for n in self.upstream(nodes):
+            op, before, value, _ = self.nodes[n]
+            args = tuple(memo[a] for a in before)
             if n in change:
                 memo[n] = change[n]
-                continue
-            args = tuple(memo[a] for a in self.nodes[n].args)
-            memo[n] = n if args == self.nodes[n].args else self.again(n, args)
+            else:
+                memo[n] = n if args == before else self.make(op, *args, value=value)
         return [memo[n] for n in nodes]
 
     # --- derivatives ----------------------------------------------------------------------------
 
-    def partial(self, node: int, leaf: int) -> int:
-        """Return the derivative of a node with respect to a leaf."""
-        one = self.const(1.0)
-        return self.forward(node, lambda n: one if n == leaf else None)
+    def derivative(self, node: int, by: int | str) -> int:
+        """Return the derivative of a node by a leaf, or along a direction of "eta".
 
-    def directional(self, node: int, direction: str) -> int:
-        """Return the derivative of a node along a direction of "eta".
-
-        Entries of ``direction`` are the derivatives of those of "eta"; other leaves are constant.
+        Parameters
+        ----------
+        node : int
+        by : int or str
+            A leaf, or another node that is treated as one; or the name of an array, which holds the derivatives of the
+            entries of "eta". All other leaves are constant.
         """
-
-        def tangent(n: int) -> int | None:
-            found = self.nodes[n]
-            if found.op == "entry" and found.value == "eta":
-                return self.entry(direction, found.args[0])
-            if found.op == "dot" and found.value[0] == "eta":
-                return self.leaf("dot", (direction, *found.value[1:]))
-            return None
-
-        return self.forward(node, tangent)
-
-    def forward(self, node: int, tangent: Callable[[int], int | None]) -> int:
-        """Differentiate in forward mode; ``tangent`` gives the derivative of leaves, None if it is zero."""
-        out: dict[int, int | None] = {}
+        slopes: dict[int, int | None] = {}  # None is zero
         for n in self.upstream([node]):
-            out[n] = tangent(n)
-            if out[n] is not None or self.nodes[n].op in _LEAVES:
-                continue
-            total = self._tangent(n, [out[a] for a in self.nodes[n].args])
-            out[n] = None if total is None or self.number(total) == 0.0 else total
-        slope = out[node]
-        return self.const(0.0) if slope is None else slope
-
-    def _tangent(self, n: int, slopes: Sequence[int | None]) -> int | None:
-        """Return the derivative of an operation from those of its arguments."""
-        node = self.nodes[n]
-        if node.op in _FLAT or all(s is None for s in slopes):
-            return None
-        if node.op in _CHOICES:  # between derivatives, as that which is not chosen may be infinite
-            choice = _CHOICES[node.op]
-            condition = self.make(choice, *node.args) if choice else node.args[0]
-            return self.make("switch", condition, *(0.0 if s is None else s for s in slopes[-2:]))
-        if node.op not in DERIVATIVE_RULES:
-            raise NotImplementedError(f"{node.op} has no derivative here")
-        rule = DERIVATIVE_RULES[node.op]
-        terms = (
-            self.make("mul", rule(self, n, k, *node.args), slope)
-            for k, slope in enumerate(slopes)
-            if slope is not None
-        )
-        return self.sum(list(terms))
+            op, args, value, _ = self.nodes[n]
+            given, slope = [slopes[a] for a in args], None
+            if n == by:
+                slope = self.const(1.0)
+            elif isinstance(by, str) and op == "entry" and value == "eta":
+                slope = self.make("entry", args[0], value=by)
+            elif isinstance(by, str) and op == "dot" and value[0] == "eta":
+                slope = self.make("dot", value=(by, *value[1:]))
+            elif op in _CHOICES and any(s is not None for s in given):
+                # Between derivatives, as that which is not chosen may be infinite.
+                condition = self.make(_CHOICES[op], *args) if _CHOICES[op] else args[0]
+                pair = [0.0 if s is None else s for s in given[-2:]]
+                slope = self.make("switch", condition, *pair)
+            elif op not in _FLAT and op not in _LEAVES and any(s is not None for s in given):
+                if op not in DERIVATIVE_RULES:
+                    raise NotImplementedError(f"{op} has no derivative here")
+                rule = DERIVATIVE_RULES[op]
+                terms = [
+                    self.make("mul", rule(self, n, k, *args), s)
+                    for k, s in enumerate(given)
+                    if s is not None
+                ]
+                slope = self.fold("add", terms)
+            slopes[n] = None if slope is None or self.numbers[slope] == 0.0 else slope
+        found = slopes[node]
+        return self.const(0.0) if found is None else found
 
     # --- evaluation -----------------------------------------------------------------------------
 
@@ -269,7 +244,7 @@ class Graph:
             for n in self.upstream(nodes):
                 node = self.nodes[n]
                 if node.op == "const":
-                    values[n] = self.number(n)
+                    values[n] = self.numbers[n]
                 elif node.op in sources:
                     column = sources[node.op][node.value]
                     values[n] = np.asarray(column, np.int64 if node.kind == _INTEGER else float)
@@ -280,125 +255,85 @@ class Graph:
                     at = arrays[name][first : first + len(columns)]
                     values[n] = sum(np.asarray(row[c], float) * b for c, b in zip(columns, at))
                 else:
-                    arguments = [values[a] for a in node.args]
-                    if node.op not in TRUTH:
-                        arguments = list(map(_as_number, arguments))
-                    values[n] = ARRAY[node.op](*arguments)
+                    given = [np.asarray(values[a]) for a in node.args]
+                    if node.op not in TRUTH:  # truth values count as 0 and 1
+                        given = [v.astype(np.int64) if v.dtype.kind == "b" else v for v in given]
+                    values[n] = ARRAY[node.op](*given)
         return [values[n] for n in nodes]
 
 
-def _as_number(value):
-    """Convert truth values to 0 and 1."""
-    value = np.asarray(value)
-    return value.astype(np.int64) if value.dtype.kind == "b" else value
-
-
 # --- simplification -----------------------------------------------------------------------------
-# A rule takes the graph, the values of constant arguments, None for others, and the arguments; it returns an equal node,
-# or None.
 
-
-def _simple_add(g: Graph, numbers, a: int, b: int) -> int | None:
-    if numbers[0] == 0:
-        return b
-    for x, y in ((a, b), (b, a)):  # (c - y) + y
-        if g.nodes[x].op == "sub" and g.nodes[x].args[1] == y:
-            return g.nodes[x].args[0]
-    return a if numbers[1] == 0 else None
-
-
-def _simple_sub(g: Graph, numbers, a: int, b: int) -> int | None:
-    if numbers[1] == 0:
-        return a
-    x, y = g.nodes[a], g.nodes[b]
-    if x.op == y.op == "sub" and x.args[1] == y.args[1]:  # (x - c) - (y - c)
-        return g.make("sub", x.args[0], y.args[0])
-    return g.make("neg", b) if numbers[0] == 0 else None
-
-
-def _simple_mul(g: Graph, numbers, *args: int) -> int | None:
-    for k in (0, 1):
-        if numbers[k] == 1:
-            return args[1 - k]
-        if numbers[k] == 0:
-            return args[k]
-        if numbers[k] == -1:
-            return g.make("neg", args[1 - k])
-    for k in (0, 1):  # a * (b / a)
-        other = g.nodes[args[1 - k]]
-        if other.op == "div" and other.args[1] == args[k]:
-            return other.args[0]
-    return None
-
-
-def _simple_switch(g: Graph, numbers, condition: int, yes: int, no: int) -> int | None:
-    if numbers[0] is not None:
-        return yes if numbers[0] else no
-    if yes == no:
-        return yes
-    # switch(c, f(a), f(b)) is f(switch(c, a, b)): one evaluation instead of two.
-    left, right = g.nodes[yes], g.nodes[no]
-    differ = [k for k, (a, b) in enumerate(zip(left.args, right.args)) if a != b]
-    if left.op != right.op or left.op in {*_LEAVES, "switch"} or len(differ) != 1:
-        return None
-    args = list(left.args)
-    args[differ[0]] = g.make("switch", condition, args[differ[0]], right.args[differ[0]])
-    return g.make(left.op, *args)
-
-
-def _simple_comparison(bound: int) -> Callable:
-    """Return a rule that knows that a sigmoid lies between 0 and 1."""
-
-    def rule(g: Graph, numbers, a: int, b: int) -> int | None:
-        return g.const(True) if g.nodes[a].op == "sigmoid" and numbers[1] == bound else None
-
-    return rule
-
-
-def _simple_logical(decisive: bool) -> Callable:
-    """Return the rule of an operation whose result is ``decisive`` if an argument is."""
-
-    def rule(g: Graph, numbers, *args: int) -> int | None:
-        for k in (0, 1):
-            if numbers[k] is not None:
-                return g.const(decisive) if bool(numbers[k]) is decisive else args[1 - k]
-        return args[0] if args[0] == args[1] else None
-
-    return rule
-
-
-def _simple_log(g: Graph, numbers, a: int) -> int | None:
-    node = g.nodes[a]
-    if node.op == "exp":
-        return node.args[0]
-    if node.op == "sigmoid":
-        return g.make("neg", g.make("softplus", g.make("neg", node.args[0])))
-    return None
-
-
+#: Operations with a constant argument: operation, place and value of the constant, place of the argument that it equals.
+_IDENTITIES = {
+    ("add", 0, 0): 1,
+    ("add", 1, 0): 0,
+    ("sub", 1, 0): 0,
+    ("mul", 0, 1): 1,
+    ("mul", 1, 1): 0,
+    ("mul", 0, 0): 0,
+    ("mul", 1, 0): 1,
+    ("div", 1, 1): 0,
+    ("div", 0, 0): 0,
+    ("pow", 1, 1): 0,
+}
+#: The same if it is the negative of the argument.
+_NEGATIVES = {("sub", 0, 0): 1, ("mul", 0, -1): 1, ("mul", 1, -1): 0}
+#: Powers by their exponents.
 _POWERS: dict[Any, Callable[[Graph, int], int]] = {
     0: lambda g, a: g.const(1.0),
-    1: lambda g, a: a,
     2: lambda g, a: g.make("mul", a, a),
     0.5: lambda g, a: g.make("sqrt", a),
     -1: lambda g, a: g.make("div", 1.0, a),
 }
-_SIMPLE: dict[str, Callable[..., int | None]] = {
-    "add": _simple_add,
-    "sub": _simple_sub,
-    "mul": _simple_mul,
-    "div": lambda g, numbers, a, b: a if numbers[1] == 1 or numbers[0] == 0 else None,
-    "neg": lambda g, _, a: g.nodes[a].args[0] if g.nodes[a].op == "neg" else None,
-    "switch": _simple_switch,
-    "and": _simple_logical(False),
-    "or": _simple_logical(True),
-    "pow": lambda g, numbers, a, b: _POWERS[numbers[1]](g, a) if numbers[1] in _POWERS else None,
-    "log": _simple_log,
-    "ge": _simple_comparison(0),
-    "le": _simple_comparison(1),
-    "float": lambda g, _, a: a if g.nodes[a].kind == _FLOAT else None,
-    "int": lambda g, _, a: a if g.nodes[a].kind == _INTEGER else None,
-}
+
+
+def _simplified(g: Graph, op: str, numbers: Sequence[Any], args: tuple[int, ...]) -> int | None:
+    """Return a node that equals an operation; None if no rule applies. ``numbers`` are the values of constants."""
+    for k, number in enumerate(numbers):
+        if (op, k, number) in _IDENTITIES:
+            return args[_IDENTITIES[op, k, number]]
+        if (op, k, number) in _NEGATIVES:
+            return g.make("neg", args[_NEGATIVES[op, k, number]])
+        if op in ("and", "or") and number is not None:
+            return g.const(op == "or") if bool(number) is (op == "or") else args[1 - k]
+    given = [g.nodes[a] for a in args]
+    match op, [node.op for node in given]:
+        case "add", ["sub", _] if given[0].args[1] == args[1]:  # (c - y) + y
+            return given[0].args[0]
+        case "add", [_, "sub"] if given[1].args[1] == args[0]:
+            return given[1].args[0]
+        case "sub", ["sub", "sub"] if given[0].args[1] == given[1].args[1]:  # (x - c) - (y - c)
+            return g.make("sub", given[0].args[0], given[1].args[0])
+        case "mul", [_, "div"] if given[1].args[1] == args[0]:  # a * (b / a)
+            return given[1].args[0]
+        case "mul", ["div", _] if given[0].args[1] == args[1]:
+            return given[0].args[0]
+        case ("neg", ["neg"]) | ("log", ["exp"]):
+            return given[0].args[0]
+        case "log", ["sigmoid"]:
+            return g.make("neg", g.make("softplus", g.make("neg", given[0].args[0])))
+        case (("ge" | "le"), ["sigmoid", _]) if numbers[1] == ("ge", "le").index(op):
+            return g.const(True)  # it lies between 0 and 1
+        case (("and" | "or"), _) if args[0] == args[1]:
+            return args[0]
+        case (("float" | "int"), _) if given[0].kind == op[0]:
+            return args[0]
+        case "pow", _ if numbers[1] in _POWERS:
+            return _POWERS[numbers[1]](g, args[0])
+        case "switch", _ if numbers[0] is not None:
+            return args[1] if numbers[0] else args[2]
+        case "switch", [_, yes, no]:
+            pairs = list(zip(given[1].args, given[2].args))
+            differ = [k for k, (a, b) in enumerate(pairs) if a != b]
+            if args[1] == args[2]:
+                return args[1]
+            if yes == no and yes not in {*_LEAVES, "switch"} and len(differ) == 1:
+                # switch(c, f(a), f(b)) is f(switch(c, a, b)): one evaluation instead of two.
+                inner = [a for a, _ in pairs]
+                inner[differ[0]] = g.make("switch", args[0], *pairs[differ[0]])
+                return g.make(yes, *inner)
+    return None
 
 
 # --- rules of differentiation -------------------------------------------------------------------
@@ -460,3 +395,130 @@ DERIVATIVE_RULES: dict[str, Callable] = {
     "abs": lambda g, y, k, x: g.make("sign", x),
     "mod": lambda g, y, k, a, b: g.make("neg", g.make("floor", g.make("div", a, b))) if k else 1.0,
 }
+
+
+# --- families of coefficients -------------------------------------------------------------------
+# In ``X @ (tau * scale * z)`` each column of data is multiplied by an expression of its own. All have
+# the same form: they differ in constants and in the entries of parameters that they read. One expression
+# represents them all, with columns of a table for what differs, so the code printed for a model does not
+# grow with the number of its coefficients.
+
+
+#: Largest number of families that coefficients of one product form.
+_MOST_RUNS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Consecutive coefficients of the same form.
+
+    Attributes
+    ----------
+    expression : int
+        Node whose ``column`` leaves are columns of the table.
+    table : (n, C) array
+    first : int
+        Position of the first coefficient among all of them.
+    """
+
+    expression: int
+    table: np.ndarray
+    first: int
+
+
+@dataclass(eq=False)
+class Families:
+    """Coefficients of a graph, grouped into families.
+
+    Parameters
+    ----------
+    graph : Graph
+    begin : int
+        Position in "eta" from which the coefficients are read.
+
+    Examples
+    --------
+    >>> from amc_pymc.engine import Families, Graph
+    >>> g = Graph()
+    >>> sd = g.make("exp", g.make("entry", g.const(0), value="eta"))
+    >>> effects = [g.make("mul", sd, g.make("entry", g.const(k), value="eta")) for k in (1, 2, 3)]
+    >>> families = Families(g)
+    >>> families.add(effects)
+    0
+    >>> families.all[0].table[:, 0]
+    array([1., 2., 3.])
+    >>> g.evaluate(
+    ...     [families.all[0].expression], row=[[1, 2, 3]], eta=np.array([0.0, 5.0, 6.0, 7.0])
+    ... )
+    [array([5., 6., 7.])]
+    """
+
+    graph: Graph
+    begin: int = 0
+    all: list[Family] = field(default_factory=list, init=False)
+    _known: dict[tuple[int, ...], int] = field(default_factory=dict, init=False)
+
+    def add(self, nodes: Sequence[int]) -> int | None:
+        """Add coefficients, a family for each run of the same form; return the position of the first.
+
+        None if there are too many forms.
+        """
+        key = tuple(nodes)
+        if key not in self._known:
+            found = self._runs(key)
+            if found is None:
+                return None
+            size = sum(len(f.table) for f in self.all)
+            self._known[key] = self.begin + size
+            for expression, table in found:
+                self.all.append(Family(expression, table, size))
+                size += len(table)
+        return self._known[key]
+
+    def _runs(self, nodes: tuple[int, ...]) -> list[tuple[int, np.ndarray]] | None:
+        """Return expressions and tables of runs of nodes of the same form."""
+        out, left = list[tuple[int, np.ndarray]](), nodes
+        while left:
+            form = form_of(self.graph, left[0])
+            n = next((k for k, m in enumerate(left) if form_of(self.graph, m) != form), len(left))
+            expression, varying = _common_form(self.graph, left[:n])
+            if expression is None or len(out) == _MOST_RUNS:
+                return None
+            columns = np.column_stack(varying) if varying else np.zeros((n, 0))
+            out.append((expression, columns))
+            left = left[n:]
+        return out
+
+
+def form_of(graph: Graph, node: int) -> int:
+    """Return a number that is the same for expressions that differ in constants alone."""
+    found: dict[int, int] = {}
+    for n in graph.upstream([node]):
+        op = graph.nodes[n].op
+        found[n] = hash((op, *(found[a] for a in graph.nodes[n].args)))
+    return found[node]
+
+
+def _common_form(graph: Graph, nodes: tuple[int, ...]) -> tuple[int | None, list[np.ndarray]]:
+    """Return the node of the common form of some expressions, or None, and a column for each difference."""
+    columns: list[np.ndarray] = []
+
+    @cache
+    def common(nodes: tuple[int, ...]) -> int | None:
+        if len(set(nodes)) == 1:
+            return nodes[0]
+        found = [graph.nodes[n] for n in nodes]
+        first = found[0]
+        if len({(n.op, n.kind, len(n.args)) for n in found}) > 1:
+            return None
+        if first.op == "const" and first.kind != "b":
+            columns.append(np.array([graph.numbers[n] for n in nodes], float))
+            return graph.make("column", value=len(columns) - 1, kind=first.kind)
+        if not first.args or any(n.value != first.value for n in found):
+            return None
+        args = [common(part) for part in zip(*(n.args for n in found))]
+        if None in args:
+            return None
+        return graph.make(first.op, *(a for a in args if a is not None), value=first.value)
+
+    return common(nodes), columns

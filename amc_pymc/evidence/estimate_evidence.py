@@ -66,7 +66,7 @@ from amc_pymc.flags import Flag, flag
 from amc_pymc.progress import progress
 from amc_pymc.reading.graphs import context_model
 from amc_pymc.reading.particles.densities import ParticleDensities
-from amc_pymc.reading.rows import NotRowFactorised, row_count
+from amc_pymc.reading.rows import NotRowFactorised, choose_observed
 from amc_pymc.results import described, tables
 from amc_pymc.rng import RandomSeed, seed_words, spawn_generators
 from amc_pymc.runs import number_of_cores
@@ -331,7 +331,7 @@ def _has_many_rows(model: Model, marginalize: Marginalize) -> bool:
     if not alone or marginalize not in ("auto", None):
         return False
     try:
-        return row_count(model, model.observed_RVs) >= FEWEST_ROWS
+        return choose_observed(model)[1] >= FEWEST_ROWS
     except NotRowFactorised:
         return False
 
@@ -506,7 +506,7 @@ def _part(stage: str, what: str, run: Run) -> Iterator[tuple[Callable[[str], Non
 
         def report(text: str) -> None:
             bar.advance()
-            bar.update(description=f"{what}: {text}")
+            bar.advance(0, f"{what}: {text}")
 
         yield report, counts
 

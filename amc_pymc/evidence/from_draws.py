@@ -103,7 +103,7 @@ def evidence_from_draws(
             ended = run_loop(
                 bridge_draws(
                     path, x, kernel, rng, target=target, budget=allowed,
-                    report=lambda steps: bar.update(description=f"Bridging in {steps} steps"),
+                    report=lambda steps: bar.advance(0, f"Bridging in {steps} steps"),
                 )
             )  # fmt: skip
         stages, interrupted = ended.last, ended.why == "interrupted"

@@ -40,7 +40,7 @@ from amc_pymc.evidence.pilot import Pilot, explore
 from amc_pymc.evidence.symmetry import Block, Variables
 from amc_pymc.flags import Flag, flag
 from amc_pymc.reading.factors import element_states
-from amc_pymc.reading.graphs import interpreted_mode, log_densities, lowered
+from amc_pymc.reading.graphs import INTERPRETED, log_densities, lowered
 from amc_pymc.reading.particles.densities import (
     ParticleDensities,
     counted,
@@ -197,7 +197,7 @@ def particle_kernel(model: Model, densities: ParticleDensities, kernel: str | Ke
         return continuous
     coordinates, states, layout = list[int](), list[Any](), densities.layout
     for variable in model.value_vars:
-        if variable.name not in layout.names or layout.is_continuous(variable.name):
+        if variable.name not in layout.names or variable.name in layout.continuous:
             continue
         place = layout.slices[variable.name]
         coordinates += range(place.start, place.stop)
@@ -371,9 +371,9 @@ def prior_flags(model: Model) -> list[Flag]:
     for rv in custom:
         graphs = layout.substitute(log_densities(model, [rv]), model.value_vars, point)
         (graph,) = without_checks(lowered(graphs))
-        fn = pytensor.function([point], graph, mode=interpreted_mode(), on_unused_input="ignore")
+        fn = pytensor.function([point], graph, mode=INTERPRETED, on_unused_input="ignore")
         value = model.rvs_to_values[rv]
-        found = _integral(fn, x, layout.slices[value.name], layout.is_continuous(value.name), rng)
+        found = _integral(fn, x, layout.slices[value.name], value.name in layout.continuous, rng)
         if found is not None:
             flags.append(flag("prior_mismatch", variable=rv.name, integral=found))
     return flags

@@ -22,7 +22,7 @@ from amc_pymc.evidence.paths import PriorPath
 from amc_pymc.evidence.pilot import Pilot
 from amc_pymc.flags import Flag, flag, flag_attributes, warn_of
 from amc_pymc.logweights import reported_variance, summarise_log_weights
-from amc_pymc.reading.graphs import lowered, plain_function
+from amc_pymc.reading.graphs import interpreted_function, lowered
 from amc_pymc.reading.particles.densities import ParticleDensities, counted
 from amc_pymc.reading.particles.prior import (
     check_evidence_defined,
@@ -141,7 +141,8 @@ def likelihood_as_evidence(model: Model, method: str) -> xr.DataTree:
     """Return the evidence of a model without free variables, which is its likelihood, without an error."""
     check_evidence_defined(model)
     graph = model_logp(model, [*model.observed_RVs, *model.potentials])
-    found = float(plain_function([], without_checks(lowered([graph])))()[0])
+    (graph,) = without_checks(lowered([graph]))
+    found = float(interpreted_function([], graph, plain=True)())
     value = -math.inf if math.isnan(found) else found
     flags = [flag("all_zero")] if value == -math.inf else []
     exact = Evidence(log_evidence=value, log_evidence_mcse=0.0, ess=math.inf, n_likelihood=1)

@@ -183,10 +183,10 @@ def sample_ais(
         with tally.stage("pilot"):
             pilot = explored(
                 model, densities, moves, pilot_rng, limit=limit,
-                report=lambda stage: bar.update(description=f"Pilot run: {stage}"),
+                report=lambda stage: bar.advance(0, f"Pilot run: {stage}"),
             )  # fmt: skip
             plan = _plan(densities, pilot, moves, reference, n_steps, pilot_rng)
-        bar.update(description="Annealing")
+        bar.advance(0, "Annealing")
         bar.advance()
 
         def annealed() -> Iterator[None]:

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from amc_pymc.arguments import boolean, positive_int, share_or_none
+from amc_pymc.arguments import boolean, positive_int, positive_or_none
 from amc_pymc.likelihood_free.adjust import regress_near
 from amc_pymc.likelihood_free.history import History, Round, next_tolerance
 from amc_pymc.likelihood_free.partition import Partition, shrunk_rates
@@ -164,7 +164,7 @@ class TreeProposal:
             raise ValueError(
                 f"local=True needs utility='ess', got utility={self.utility!r}; leave one of them out."
             )
-        if share_or_none("prior_share", self.prior_share, whole=True) is None:
+        if positive_or_none("prior_share", self.prior_share, 1.0, closed=True) is None:
             raise TypeError("prior_share must be a number between 0 and 1, got None.")
         positive_int("accepts", self.accepts)
         if self.batch_size is not None:

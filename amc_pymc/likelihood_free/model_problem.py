@@ -21,7 +21,7 @@ from amc_pymc.likelihood_free.fail_safe import (
 )
 from amc_pymc.likelihood_free.model_prior import PriorTransform
 from amc_pymc.likelihood_free.problem import Simulated, are_whole, flat, labels, shaped
-from amc_pymc.reading.graphs import interpreted_function, plain_function
+from amc_pymc.reading.graphs import interpreted_function
 
 #: Minimum number of groups that share a regression.
 _FEWEST = 3
@@ -284,7 +284,7 @@ def _likelihoods_of(model) -> list:
 
 
 def _value(graph) -> np.ndarray:
-    return np.asarray(plain_function([], graph)())
+    return np.asarray(interpreted_function([], graph, plain=True)())
 
 
 def _epsilon(model, rv) -> np.ndarray:

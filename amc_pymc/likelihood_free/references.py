@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytensor.tensor as pt
 from scipy import special, stats
 
 from amc_pymc.likelihood_free.problem import flat
+from amc_pymc.reading.graphs import FlatLayout
 from amc_pymc.reading.particles.prior import PriorDraws, layout_of
 
 #: Number of prior draws to which references are fitted, factor by which references are wider, and
@@ -31,8 +31,8 @@ class References:
 
     @cached_property
     def _prior(self) -> PriorDraws:
-        names = tuple(rv.name for rv in self._model.free_RVs)
-        return PriorDraws(self._model, replace(layout_of(self._model), names=names))
+        names, layout = tuple(rv.name for rv in self._model.free_RVs), layout_of(self._model)
+        return PriorDraws(self._model, FlatLayout(names, layout.shapes, layout.dtypes))
 
     @cached_property
     def _draws(self) -> np.ndarray:

@@ -105,7 +105,7 @@ class SimulationRun:
             n_steps=len(self.sizes),
             n_untimed=len(self.journal),
             max_time=self.max_time,
-            each=lambda state: self.bar.update(description=self.description + told(state)),
+            each=lambda state: self.bar.advance(0, self.description + told(state)),
         )
         if ended.why == "max_time":
             self.flags.append(flag("out_of_time", limit=self.max_time))

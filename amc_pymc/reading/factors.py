@@ -16,27 +16,23 @@ import pymc as pm
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.graph.traversal import ancestors
 
 from amc_pymc.engine import Graph
 from amc_pymc.reading.graphs import (
     initial_point_of,
+    interpreted_function,
     log_densities,
-    lowered,
-    plain_function,
     remembering,
+    stabilised,
 )
-from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
 from amc_pymc.reading.rows import (
     NotRowFactorised,
     RowLogp,
-    choose_observed,
     extract_rows,
-    row_count,
     with_constants,
 )
-from amc_pymc.reading.scalars import ElementReader, Index, NotScalar, stabilised
+from amc_pymc.reading.scalars import Columns, ElementReader, Index, NotScalar, ParameterLeaves
 
 # --- states of discrete variables ------------------------------------------------------------------
 
@@ -131,7 +127,7 @@ def _known(model, rv, expression, shape_only: bool = False) -> np.ndarray:
     (expression,) = model.replace_rvs_by_values([expression])
     point = initial_point_of(model)
     inputs = [v for v in model.value_vars if v in set(ancestors([expression]))]
-    fn = plain_function(inputs, expression)
+    fn = interpreted_function(inputs, expression, plain=True)
     return np.asarray(fn(*(point[v.name] for v in inputs)), dtype=float)
 
 
@@ -201,8 +197,6 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
     list of Factor
         ``reason`` says why a factor cannot be integrated out, and is empty if it can.
     """
-    if not _may_have_groups(model, observed_vars):
-        return []
     try:
         reads = _Reads(extract_rows(model, observed_vars))
     except (NotRowFactorised, NotScalar) as error:
@@ -228,21 +222,6 @@ def find_factors(model, observed_vars: Sequence[Any] | None = None) -> list[Fact
     return sorted(out, key=lambda f: -f.n_levels)
 
 
-def _may_have_groups(model, observed_vars) -> bool:
-    """Whether rows of one length index a variable by data, or a variable has an entry for each row.
-
-    Only the graph is inspected, because extracting rows takes several passes over the data.
-    """
-    try:
-        observed = choose_observed(model, observed_vars)
-        indexed = indexed_by_data(model, observed)
-        lengths = {row_count(model, [rv]) for rv in observed}
-    except Exception:  # extracting the rows reports the error
-        return True
-    long = (shape[:1] and shape[0] in lengths for shape in _shapes(model).values())
-    return len(lengths) == 1 and (bool(indexed) or any(long))
-
-
 class _Reads:
     """Elements of variables that rows read."""
 
@@ -251,7 +230,7 @@ class _Reads:
         self.graph = Graph()
         self.columns = Columns(self.graph, "column")
         self._leaves = ParameterLeaves(self.graph, rows.layout)
-        self._row = row_expression(rows, self.graph, self.columns, self._leaves)
+        self._row = rows.expression(self.graph, self.columns, self._leaves)
 
     def level_of(self, name: str) -> int | None:
         """Return the one column by which rows index the levels of a variable, or None."""
@@ -259,8 +238,8 @@ class _Reads:
         if len({first for first, *_ in found}) != 1:
             return None
         node = found[0][0]
-        is_data = self.graph.number(node) is None and not self.graph.leaves([node], "entry")
-        plain = all(self.graph.number(i) is not None for _, *rest in found for i in rest)
+        is_data = self.graph.numbers[node] is None and not self.graph.leaves([node], "entry")
+        plain = all(self.graph.numbers[i] is not None for _, *rest in found for i in rest)
         return node if is_data and plain else None
 
     def levels(self, node: int, n_levels: int) -> np.ndarray:
@@ -281,7 +260,7 @@ class _Reads:
         some = np.unique(np.linspace(0, number - 1, _SOME_ROWS).astype(int))
         columns = [np.broadcast_to(a, number)[some] for a in self.columns.arrays]
         for j in range(centre.size):
-            slope = g.partial(row, g.leaf("local", j, "f"))
+            slope = g.derivative(row, g.make("local", value=j))
 
             def at(u: np.ndarray, j: int = j, slope: int = slope) -> np.ndarray:
                 effects = [u if k == j else other for k, other in enumerate(centre)]
@@ -320,7 +299,7 @@ def _user_names(names: Sequence[str], model) -> tuple[str, ...]:
 
 def _reason(factor: Factor, model, reads: _Reads) -> str:
     layout, observed = reads.rows.layout, reads.rows.observed_vars
-    if not all(map(layout.is_continuous, factor.names)):
+    if not set(factor.names) <= set(layout.continuous):
         return (
             "it has discrete effects; sum them out (pm.Mixture, or pm.Potential and NUTS), or leave "
             "them to a step of PyMC"
@@ -344,8 +323,8 @@ def _reason(factor: Factor, model, reads: _Reads) -> str:
     point = initial_point_of(model)
     x, effects = layout.ravel(point), effects_at(factor, point)
     with np.errstate(all="ignore"):
-        local = [graph.leaf("local", j, "f") for j in range(factor.n_effects)]
-        twice = [graph.partial(graph.partial(prior, u), u) for u in local]
+        local = [graph.make("local", value=j) for j in range(factor.n_effects)]
+        twice = [graph.derivative(graph.derivative(prior, u), u) for u in local]
         found = graph.evaluate(twice, group=columns.arrays, local=list(effects.T), eta=x)
         half = np.array([3.0 / np.sqrt(np.nanmedian(np.abs(c))) for c in found])
         half[~np.isfinite(half)] = 3.0
@@ -374,7 +353,7 @@ def prior_expression(factor: Factor, model, leaf: ParameterLeaves) -> int:
     """Return the log density of one group's local effects, the slots of ``leaf``."""
     graph, columns, shapes = leaf.graph, leaf.columns, _shapes(model)
     assert columns is not None
-    number = columns.node(("group",), lambda: np.arange(factor.n_levels))
+    number = columns.node("group", partial(np.arange, factor.n_levels))
 
     def element(name: str, index: Index) -> int:
         if name in leaf.slots and index[0] != number:
@@ -391,8 +370,9 @@ def prior_expression(factor: Factor, model, leaf: ParameterLeaves) -> int:
         if not logp.type.ndim or logp.type.shape[0] not in (factor.n_levels, None):
             raise NotScalar("its log density is not one number for each level")
         reader = ElementReader(graph, leaves, columns)
-        for rest in reader.over(reader.shape(logp)[1:]):
-            total = graph.make("add", total, reader.element(logp, (number, *rest)))
+        for rest in np.ndindex(*reader.shape(logp)[1:]):
+            at = number, *map(graph.const, rest)
+            total = graph.make("add", total, reader.element(logp, at))
     return total
 
 
@@ -406,22 +386,13 @@ def local_slots(factor: Factor, model) -> dict:
 
 
 def _slot(start: int, shape: tuple[int, ...], graph: Graph, index: Index) -> int:
-    at = [graph.number(i) for i in index[1:]]
+    at = [graph.numbers[i] for i in index[1:]]
     if None in at:
         raise NotScalar("its effects are chosen by data")
     place = int(np.ravel_multi_index(at, shape)) if shape else 0
-    return graph.leaf("local", start + place, "f")
+    return graph.make("local", value=start + place)
 
 
 def _shapes(model) -> dict[str, tuple[int, ...]]:
     """Return the shapes of value variables."""
     return {name: np.shape(value) for name, value in initial_point_of(model).items()}
-
-
-def indexed_by_data(model, readers: Sequence[Variable]) -> set[str]:
-    """Return the names of variables that data index in some densities, directly or through functions of them."""
-    above: set[Variable] = set()
-    for node in toposort(lowered(log_densities(model, readers))):
-        if isinstance(node.op, AdvancedSubtensor):
-            above |= set(ancestors([node.inputs[0]]))
-    return {v.name for v in model.value_vars if v in above}

@@ -1,15 +1,14 @@
-"""PyTensor graphs of a model: evaluation by NumPy, results that are computed once, transformations, log densities."""
+"""PyTensor graphs of a model: evaluation by NumPy, transformations, log densities, the flat vector of its variables."""
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import cache, cached_property, reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -20,54 +19,41 @@ from pymc.initial_point import make_initial_point_expression
 from pymc.model.core import Model, modelcontext
 from pymc.pytensorf import find_rng_nodes, replace_rng_nodes, reseed_rngs
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.mode import Mode
+from pytensor.compile.mode import Mode, optdb
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.rewriting.basic import in2out, node_rewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, io_toposort, toposort
 from pytensor.link.c.op import COp
 from pytensor.scalar.basic import Add, Mul
 from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.math import variadic_add
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.variable import TensorConstant
+from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pytensor.xtensor.type import XTensorType
 
-type MakeFunction = Callable[
-    [Sequence[Variable], Variable | Sequence[Variable]], Callable[..., Any]
-]
-
 _log = logging.getLogger("amc_pymc")
-#: Maximum number of rows for which an evaluation without rewriting costs less than rewriting.
-_FEW_ROWS = 100_000
 #: Number of arrays from which a NumPy function computes another.
 _MOST_INPUTS = 31
 #: Excluded rewrites of sums and products; they take minutes for a recursion of a hundred terms and gain little.
 _SLOW = ("local_add_canonizer", "local_mul_canonizer", "local_greedy_distributor")
 
 
-#: Mode for graphs that are evaluated once or twice.
-_AS_THEY_ARE = Mode(linker="py", optimizer=None)
-
-
-@node_rewriter([Elemwise])
-def _narrow(fgraph: Any, node: Apply) -> list[Variable] | None:
-    """Split a sum or product of more arrays than NumPy's functions take."""
-    op = node.op.scalar_op
-    if len(node.inputs) <= _MOST_INPUTS or not isinstance(op, Add | Mul):
-        return None
-    return [reduce(Elemwise(op), node.inputs)]
-
-
 @node_rewriter([Elemwise])
 def _by_arrays(fgraph: Any, node: Apply) -> list[Variable] | None:
-    """Write functions that PyTensor evaluates one number at a time by those of NumPy, which take arrays."""
+    """Write operations by functions of NumPy that take arrays, few of them.
+
+    PyTensor evaluates two functions one number at a time, and has sums and products of any number of arrays.
+    """
     op, x, dtype = node.op.scalar_op, node.inputs[0], node.outputs[0].type.dtype
+    if isinstance(op, Add | Mul) and len(node.inputs) > _MOST_INPUTS:
+        return [reduce(Elemwise(op), node.inputs)]
     if not isinstance(op, Softplus | Log1mexp):
         return None
     x = x.astype(dtype)
@@ -83,79 +69,57 @@ class _RewritersOnce(Mode):
     PyTensor creates new ones for every function, which must again find the rewrites for each operation.
     """
 
-    @cached_property
-    def optimizer(self):
-        return super().optimizer
+    optimizer = cached_property(Mode.optimizer.fget)
 
 
-@cache
-def interpreted_mode() -> Mode:
-    """Return the mode for graphs that run a few times, such as log densities.
-
-    They are made numerically stable, as in PyTensor's own modes: otherwise the logarithm of a logistic function
-    underflows. Nothing is compiled.
-    """
-    mode = _RewritersOnce(linker="py", optimizer="fast_compile").register(
-        (in2out(_narrow, _by_arrays, name="by_arrays"), 100.0)
-    )
-    mode = mode.including("stabilize")
-    return mode.excluding("BlasOpt", "blas", "cxx_only", *_SLOW)
+#: Mode for graphs that run a few times, such as log densities. They are made numerically stable, as in PyTensor's own
+#: modes: otherwise the logarithm of a logistic function underflows. Nothing is compiled.
+INTERPRETED = (
+    _RewritersOnce(linker="py", optimizer="fast_compile")
+    .register((in2out(_by_arrays, name="by_arrays"), 100.0))
+    .including("stabilize")
+    .excluding("BlasOpt", "blas", "cxx_only", *_SLOW)
+)
+#: Mode for graphs that are evaluated once or twice.
+_AS_THEY_ARE = Mode(linker="py", optimizer=None)
 
 
 def interpreted_function(
-    inputs: Sequence[Variable], outputs: Variable | Sequence[Variable], **kwargs: Any
+    inputs: Sequence[Variable],
+    outputs: Variable | Sequence[Variable],
+    *,
+    plain: bool = False,
+    **kwargs: Any,
 ) -> Callable[..., Any]:
-    """Return a function that PyTensor makes in this mode; ``kwargs`` are those of ``pytensor.function``."""
-    return pytensor.function(
-        inputs, outputs, mode=interpreted_mode(), on_unused_input="ignore", **kwargs
-    )
-
-
-def plain_function(
-    inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]
-) -> Callable[..., Any]:
-    """Return a function that evaluates graphs as they are, one operation after the other.
-
-    It is made in a fifth of the time that rewriting takes. Random generators are not updated.
+    """Return a function that PyTensor interprets.
 
     Parameters
     ----------
     inputs : sequence of variables
     outputs : variable or sequence of variables
+    plain : bool
+        Whether graphs are evaluated as they are, one operation after the other, if all operations permit it. The
+        function is made in a fifth of the time that rewriting takes, but values may underflow.
+    **kwargs
+        Those of ``pytensor.function``. Random generators are not updated without.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from amc_pymc.reading.graphs import plain_function
+    >>> from amc_pymc.reading.graphs import interpreted_function
     >>> x = pt.vector("x")
-    >>> float(plain_function([x], (x**2).sum())([1.0, 2.0]))
+    >>> float(interpreted_function([x], (x**2).sum(), plain=True)([1.0, 2.0]))
     5.0
     """
     wanted = [outputs] if isinstance(outputs, Variable) else outputs
-    nodes = io_toposort(inputs, wanted)
-    mode = _AS_THEY_ARE if all(map(_is_plain, nodes)) else interpreted_mode()
-    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
-
-
-def functions_for_few(graphs: Sequence[Variable], n_rows: int) -> tuple[MakeFunction, MakeFunction]:
-    """Return two makers of functions of log densities at a few points: a quick one, and one if its values underflow.
-
-    Without rewriting, graphs that are not those of single rows are refused. Inner graphs are always rewritten:
-    PyTensor would compile those that are not inlined.
-    """
-    inner = (
-        v.owner is not None and isinstance(v.owner.op, HasInnerGraph) for v in ancestors(graphs)
-    )
-    plain = n_rows <= _FEW_ROWS and not any(inner)
-    return plain_function if plain else interpreted_function, interpreted_function
-
-
-def _is_plain(node: Apply) -> bool:
-    """Whether calling ``perform`` is all that evaluates an operation."""
-    op, few = node.op, len(node.inputs) <= _MOST_INPUTS
-    named = type(op).__module__.startswith("pytensor.xtensor")  # must be lowered to tensors
-    own = type(op).make_thunk in (Op.make_thunk, COp.make_thunk)
-    return few and own and not named and not isinstance(op, HasInnerGraph)
+    for node in io_toposort(inputs, wanted) if plain else ():
+        op, few = node.op, len(node.inputs) <= _MOST_INPUTS
+        named = type(op).__module__.startswith("pytensor.xtensor")  # must be lowered to tensors
+        performed = type(op).make_thunk in (Op.make_thunk, COp.make_thunk)
+        if named or not (few and performed) or isinstance(op, HasInnerGraph):
+            plain = False
+    mode = _AS_THEY_ARE if plain else INTERPRETED
+    return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore", **kwargs)
 
 
 # --- what is computed once -------------------------------------------------------------------------
@@ -165,53 +129,38 @@ _known: ContextVar[dict[Hashable, Any] | None] = ContextVar("known", default=Non
 
 
 @contextmanager
-def remembering() -> Iterator[None]:
-    """Cache results of :func:`remembered` functions until the end of the block.
+def remembering() -> Iterator[dict[Hashable, Any]]:
+    """Keep what functions find out about models until the end of the block, in a dictionary.
 
-    The models must not change inside it. A nested block shares the cache of the outer one. Inside the
-    block PyTensor does not compile C code, which takes seconds for constants that are folded once, and
-    does not record the source line of each variable.
+    The models, and what is found out, must not change inside it. A nested block shares the dictionary of
+    the outer one. Inside the block PyTensor does not compile C code, which takes seconds for constants that
+    are folded once, and does not record the source line of each variable.
 
     Examples
     --------
-    >>> from amc_pymc.reading.graphs import remembered, remembering
-    >>> @remembered
-    ... def square(x):
-    ...     print("computed")
-    ...     return x * x
+    >>> from amc_pymc.reading.graphs import remembering
+    >>> def square(x):
+    ...     with remembering() as known:
+    ...         if ("square", x) not in known:
+    ...             print("computed")
+    ...             known["square", x] = x * x
+    ...         return known["square", x]
     >>> with remembering():
     ...     square(3), square(3)
     computed
     (9, 9)
     """
-    if _known.get() is not None:
-        yield
+    known = _known.get()
+    if known is not None:
+        yield known
         return
-    token = _known.set({})
+    known = {}
+    token = _known.set(known)
     try:
         with pytensor.config.change_flags(cxx="", traceback__limit=0):
-            yield
+            yield known
     finally:
         _known.reset(token)
-
-
-def remembered(function: Callable) -> Callable:
-    """Cache results by positional arguments, which must be hashable, inside :func:`remembering`.
-
-    Results are shared and must not be changed.
-    """
-
-    @functools.wraps(function)
-    def found(*args):
-        known = _known.get()
-        if known is None:
-            return function(*args)
-        key = function, args
-        if key not in known:
-            known[key] = function(*args)
-        return known[key]
-
-    return found
 
 
 class WithoutCaches:
@@ -222,7 +171,7 @@ class WithoutCaches:
         return {
             name: value
             for name, value in vars(self).items()
-            if not isinstance(getattr(kind, name, None), functools.cached_property)
+            if not isinstance(getattr(kind, name, None), cached_property)
         }
 
 
@@ -236,24 +185,25 @@ _SEED = 20161
 def initial_point_of(model) -> dict[str, np.ndarray]:
     """Return ``model.initial_point()``, interpreted: rewriting its graph takes longer than running it once.
 
-    Random initial values, such as ``initval="prior"``, come from a fixed seed.
+    Random initial values, such as ``initval="prior"``, come from a fixed seed. The arrays are read-only.
     """
-    return {name: np.copy(value) for name, value in _initial_point(model).items()}
-
-
-@remembered
-def _initial_point(model) -> dict[str, np.ndarray]:
-    values = replace_rng_nodes(
-        make_initial_point_expression(
-            free_rvs=model.free_RVs,
-            rvs_to_transforms=model.rvs_to_transforms,
-            initval_strategies=model.rvs_to_initial_values,
-            return_transformed=True,
-        )
-    )
-    reseed_rngs(find_rng_nodes(values), _SEED)
-    found = plain_function([], values)()
-    return {model.rvs_to_values[rv].name: x for rv, x in zip(model.free_RVs, found, strict=True)}
+    with remembering() as known:
+        if (initial_point_of, model) not in known:
+            values = replace_rng_nodes(
+                make_initial_point_expression(
+                    free_rvs=model.free_RVs,
+                    rvs_to_transforms=model.rvs_to_transforms,
+                    initval_strategies=model.rvs_to_initial_values,
+                    return_transformed=True,
+                )
+            )
+            reseed_rngs(find_rng_nodes(values), _SEED)
+            found = map(np.copy, interpreted_function([], values, plain=True)())
+            names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
+            known[initial_point_of, model] = dict(zip(names, found, strict=True))
+            for value in known[initial_point_of, model].values():
+                value.flags.writeable = False
+        return dict(known[initial_point_of, model])
 
 
 def is_random(graphs: Iterable, given: Iterable = ()) -> bool:
@@ -268,6 +218,8 @@ def rebuilt(
     outputs: Sequence,
     replace: Mapping[Variable, Variable] | None = None,
     change: Callable | None = None,
+    *,
+    inline: bool = False,
 ) -> list:
     """Rebuild graphs with other inputs; their static shapes are inferred anew.
 
@@ -279,6 +231,8 @@ def rebuilt(
     change : callable, optional
         ``change(node, inputs)`` returns new outputs for a node whose inputs have been replaced, or None
         to keep its operation.
+    inline : bool
+        Whether the inner graphs of other nodes, and those inside, take their place.
 
     Returns
     -------
@@ -297,6 +251,9 @@ def rebuilt(
     for node in toposort(outputs, blockers=list(memo)):
         inputs = [memo.get(i, i) for i in node.inputs]
         new = None if change is None else change(node, inputs)
+        if new is None and inline and isinstance(node.op, OpFromGraph):
+            inner = dict(zip(node.inputs, inputs, strict=True))
+            new = rebuilt(inline_ofg_node(node), inner, change, inline=True)
         if new is None:
             if all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
                 continue
@@ -306,14 +263,15 @@ def rebuilt(
     return [memo.get(o, o) for o in outputs]
 
 
-def opened(node, inputs: Sequence, change: Callable | None = None) -> list:
-    """Inline the inner graph of a node, rebuilt with other inputs."""
-    return rebuilt(inline_ofg_node(node), dict(zip(node.inputs, inputs, strict=True)), change)
+#: Rewriter that makes graphs numerically stable.
+_STABILISING = optdb.query(RewriteDatabaseQuery(include=("canonicalize", "stabilize")))
 
 
-def inlined(node, inputs: Sequence) -> list | None:
-    """Inline the inner graph of a node, and those inside, which infers static shapes again; None if it has none."""
-    return opened(node, inputs, inlined) if isinstance(node.op, OpFromGraph) else None
+def stabilised(output: Variable) -> Variable:
+    """Return the graph as PyTensor would compute it: inner graphs inlined, numerically stable."""
+    graph = FunctionGraph(outputs=rebuilt([output], inline=True), clone=True, copy_inputs=False)
+    _STABILISING.rewrite(graph)
+    return graph.outputs[0]
 
 
 def lowered(graphs: list) -> list:
@@ -349,27 +307,22 @@ def log_densities(model, parts: Sequence[Variable]) -> list[Variable]:
     >>> [term.type.ndim for term in log_densities(model, [y, x])]
     [1, 0]
     """
-    parts = list(parts)
-    try:
-        terms = _terms(model) if len(set(parts)) == len(parts) else {}
-        return [terms[part] for part in parts]
-    except Exception:  # another part may have no density
-        return _derived(model, parts)
-
-
-@remembered
-def _terms(model) -> dict[Variable, Variable]:
     # A Potential may be a random variable itself.
-    parts = list(dict.fromkeys([*model.basic_RVs, *model.potentials]))
-    return dict(zip(parts, _derived(model, parts), strict=True))
-
-
-def _derived(model, parts: list[Variable]) -> list[Variable]:
-    read = set(model.value_vars)
-    graphs = model.logp(vars=parts, sum=False)
-    return [
-        _in_double(g) if g is not None and read.isdisjoint(ancestors([g])) else g for g in graphs
-    ]
+    parts, every = list(parts), list(dict.fromkeys([*model.basic_RVs, *model.potentials]))
+    with remembering() as known:
+        key = log_densities, model, *parts
+        if key in known:
+            return known[key]
+        if parts != every and len(set(parts)) == len(parts):
+            with suppress(Exception):  # another part may have no density
+                terms = dict(zip(every, log_densities(model, every), strict=True))
+                return [terms[part] for part in parts]
+        read = set(model.value_vars)
+        known[key] = [
+            _in_double(g) if g is not None and read.isdisjoint(ancestors([g])) else g
+            for g in model.logp(vars=parts, sum=False)
+        ]
+        return known[key]
 
 
 def _in_double(graph: Variable) -> Variable:
@@ -377,12 +330,6 @@ def _in_double(graph: Variable) -> Variable:
     numbers = [v for v in ancestors([graph]) if isinstance(v, TensorConstant) and v.data.size == 1]
     double = {v: pt.constant(v.data.astype(float)) for v in numbers if v.dtype == "float32"}
     return rebuilt([graph], double)[0]
-
-
-def log_density(model, parts: Sequence[Variable]) -> Variable:
-    """Return ``model.logp(vars=parts)``: the sum of :func:`log_densities`, zero for no parts."""
-    terms = [pt.as_tensor(t, allow_xtensor_conversion=True) for t in log_densities(model, parts)]
-    return variadic_add(*(t.sum() for t in terms)) if terms else pt.zeros(())
 
 
 def gradient_by(x: Variable, scalar: Variable) -> Variable:
@@ -494,10 +441,94 @@ def _with_slopes(x, outputs: list) -> list:
 
 
 def _batched_function(inputs: list, outputs: list):
-    mode = interpreted_mode()
+    mode = INTERPRETED
     if len({v.owner for v in ancestors(outputs)}) > _MOST_REWRITTEN:
         mode = mode.excluding("canonicalize")
     return pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore", trust_input=True)
+
+
+# --- the flat vector -------------------------------------------------------------------------------
+
+
+class FlatLayout:
+    """Position of each value variable in the flat vector x of length D.
+
+    Discrete variables are stored as floats and cast back inside graphs. The order is that of
+    ``model.value_vars``.
+
+    Parameters
+    ----------
+    names, shapes, dtypes : tuple
+        Those of the variables.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Number of entries of each variable.
+    size : int
+        D.
+    slices : dict
+        Slice of each variable in the flat vector.
+    continuous : tuple of str
+        Variables with a floating dtype.
+    discrete : (D,) bool array
+        Whether each coordinate is discrete.
+    """
+
+    def __init__(
+        self, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]
+    ):
+        self.names, self.shapes, self.dtypes = names, shapes, dtypes
+        self.sizes = tuple(int(np.prod(s)) for s in shapes)
+        self.size, ends = sum(self.sizes), np.cumsum(self.sizes).tolist()
+        self.slices = {n: slice(e - s, e) for n, s, e in zip(names, self.sizes, ends)}
+        self.continuous = tuple(n for n, t in zip(names, dtypes) if t.startswith("float"))
+        self.discrete = np.repeat([n not in self.continuous for n in names], self.sizes)
+
+    def part(self, names: Sequence[str]) -> FlatLayout:
+        """Return the layout of some of the variables, in the order given."""
+        kept = [self.names.index(name) for name in names]
+        parts = self.names, self.shapes, self.dtypes
+        return FlatLayout(*(tuple(part[k] for k in kept) for part in parts))
+
+    def indices(self, names: Sequence[str]) -> np.ndarray:
+        """Return the sorted positions (int64) of the entries of ``names``."""
+        chosen = set(names)
+        parts = [np.arange(s.start, s.stop) for n, s in self.slices.items() if n in chosen]
+        return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, np.int64)
+
+    def labels(self) -> list[str]:
+        """Return a readable name of each entry, such as ``beta[2]``."""
+        out: list[str] = []
+        for name, shape in zip(self.names, self.shapes):
+            for where in np.ndindex(*shape):
+                out.append(f"{name}[{', '.join(map(str, where))}]" if shape else name)
+        return out
+
+    def ravel(self, point: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Convert a point to a flat float64 vector (D,)."""
+        x = np.empty(self.size)
+        for name, place in self.slices.items():
+            x[place] = np.asarray(point[name]).reshape(-1)
+        return x
+
+    def unravel(self, x: Any) -> dict[str, Any]:
+        """Convert a flat vector, of numbers or symbolic, to variables with the shapes and dtypes of the model."""
+        out = {}
+        for (name, s), shape, dtype in zip(self.slices.items(), self.shapes, self.dtypes):
+            value = x[s.start, ...] if shape == () else x[s].reshape(shape)
+            out[name] = value.astype(dtype)
+        return out
+
+    def substitute(self, outputs: Sequence[Variable], value_vars, x: TensorVariable) -> list:
+        """Return graphs in which entries of the symbolic flat vector x replace the ``value_vars`` of this layout."""
+        values = self.unravel(x)
+        replace = {
+            v: v.type.filter_variable(values[v.name], allow_convert=True)
+            for v in value_vars
+            if v.name in values
+        }
+        return clone_replace(list(outputs), replace, rebuild_strict=False)
 
 
 # --- the model -------------------------------------------------------------------------------------

@@ -11,18 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from amc_pymc.engine.first_class import FirstClassFunction
+from amc_pymc.engine.jit import FirstClassFunction
 from amc_pymc.logweights import log_mean_exp
 from amc_pymc.reading.densities import RestDensities
 from amc_pymc.reading.factors import effects_at
-from amc_pymc.reading.graphs import WithoutCaches
+from amc_pymc.reading.graphs import FlatLayout, WithoutCaches
 from amc_pymc.reading.groups import Groups
-from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.rng import as_generator
 from amc_pymc.tall import groups as loops
 from amc_pymc.tall.groups import Nodes, hermite_nodes, printed_groups, wide_nodes
 from amc_pymc.tall.racing import REWARDS
-from amc_pymc.tall.samplers.raced import mask_of
 
 #: Initial number of nodes along each axis, by the number of effects.
 _FIRST = {1: 7, 2: 5, 3: 5}
@@ -65,19 +63,21 @@ class GroupDensities(WithoutCaches):
         self.groups, self.curved = groups, curved
         self.layout, self.factor = groups.layout, groups.factor
         self.n_units, self.n_rows = groups.factor.n_levels, groups.n_rows
+        self.store = groups.rows
         #: Names of the observed variables whose rows are in the groups.
         self.observed_vars = groups.observed_vars
         #: Coordinates of x that groups depend on.
         self.reads = self.layout.indices(groups.reads)
         q = groups.program.n_local
-        continuous = [n for n in groups.reads if self.layout.is_continuous(n)]
+        continuous = [n for n in groups.reads if n in self.layout.continuous]
         self.expand = self.layout.indices(continuous)
-        self.mask = mask_of(self.layout.size, self.expand)
+        self.mask = np.isin(np.arange(self.layout.size), self.expand).astype(float)
         #: ``_MOST_SPREAD`` if races hold nodes, else zero.
         self.most_spread = np.zeros(1)
         self.set_nodes(n_nodes or _FIRST[q])
         self.modes = np.zeros((self.n_units, q))
         self.factors = np.tile(np.eye(q), (self.n_units, 1, 1))
+        #: Whether all nodes are stored; false makes the next expansion move them to the modes at its centre.
         self.settled = False
         #: Number of rows of groups read so far.
         self.counter = np.zeros(1, np.int64)
@@ -124,16 +124,6 @@ class GroupDensities(WithoutCaches):
     def rows_read(self) -> int:
         """Number of rows read so far."""
         return int(self.counter[0])
-
-    def forget_errors(self) -> None:
-        """Set :attr:`approximation_error` to zero."""
-        self.approximation_error = 0.0
-
-    def touch(self, n_rows: float) -> None:
-        """Do nothing: rows of groups are in memory."""
-
-    def release(self) -> None:
-        """Do nothing: rows of groups are in memory."""
 
     # --- for compiled loops ---------------------------------------------------------------------
 
@@ -193,10 +183,6 @@ class GroupDensities(WithoutCaches):
         """Yield :meth:`all_values` in one piece."""
         yield self.all_values(x)
 
-    def all_finite(self, x: np.ndarray) -> bool:
-        """Whether all groups have a finite log-likelihood at x."""
-        return bool(np.isfinite(self.all_values(x)).all())
-
     def change(self, x: np.ndarray, x_new: np.ndarray, surrogate: Any = None) -> float:
         """Return the change of the summed log-likelihood from x to x_new, with twice the nodes.
 
@@ -252,10 +238,6 @@ class GroupDensities(WithoutCaches):
         arrays = [*self.places, *self.nodes, climbs, order, self.counter, self.program]
         return loops.sums(xs, idx, *arrays)
 
-    def forget_centre(self) -> None:
-        """Make the next expansion move the nodes to the modes at its centre."""
-        self.settled = False
-
     # --- local effects --------------------------------------------------------------------------
 
     def complete(self, x: np.ndarray, effects: np.ndarray) -> float:
@@ -280,7 +262,7 @@ class GroupedModel(GroupDensities, RestDensities):
         As for :class:`~amc_pymc.reading.densities.RestDensities`.
     """
 
-    def __init__(self, groups: Groups, rest, value_vars):
+    def __init__(self, groups: Groups, rest: Sequence[Any], value_vars):
         GroupDensities.__init__(self, groups)
         RestDensities.__init__(self, rest, value_vars, self.layout, groups.centring)
 
@@ -505,7 +487,7 @@ def choose_nodes(
             break
     enough = [k for k in choices if k >= densities.n_nodes]
     _choose_held(densities, enough, points, some, best - best[0])
-    densities.forget_centre()
+    densities.settled = False
     return error
 
 

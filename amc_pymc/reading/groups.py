@@ -16,18 +16,16 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.subtensor import AdvancedSubtensor
+
 from amc_pymc.engine import Graph
-from amc_pymc.reading.factors import (
-    Factor,
-    indexed_by_data,
-    local_slots,
-    prior_expression,
-)
-from amc_pymc.reading.graphs import remembering
-from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.factors import Factor, local_slots, prior_expression
+from amc_pymc.reading.graphs import FlatLayout, log_densities, lowered, remembering
 from amc_pymc.reading.packed_rows import packed_columns
-from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
 from amc_pymc.reading.rows import extract_rows
+from amc_pymc.reading.scalars import Columns, ParameterLeaves
 from amc_pymc.rows import InMemory
 from amc_pymc.tall.groups import ROWS_BEYOND, GroupProgram
 
@@ -82,7 +80,7 @@ def _scale(graph: Graph, entry: int, user: int) -> int | None:
     if node.op != "mul" or node.args[0] == node.args[1]:
         return None
     (other,) = (a for a in node.args if a != entry)
-    plain = graph.depends(other) == 0 and graph.number(other) is None
+    plain = graph.depends[other] == 0 and graph.numbers[other] is None
     return other if plain else None
 
 
@@ -128,9 +126,9 @@ class Centring:
         for n in self.graph.upstream(list(self.scales.values())):
             node = self.graph.nodes[n]
             if node.op == "const":
-                known[n] = pt.constant(self.graph.number(n))
+                known[n] = pt.constant(self.graph.numbers[n])
             elif node.op == "entry":
-                known[n] = t[int(self.graph.number(node.args[0]))]
+                known[n] = t[int(self.graph.numbers[node.args[0]])]
             else:
                 known[n] = _SYMBOLIC[node.op](*(known[a] for a in node.args))
         for name, scale in self.scales.items():
@@ -223,13 +221,13 @@ def take_groups(
     layout = _layout(model, factor, whole, source.observed_vars)
     slots = local_slots(factor, model)
     leaves = [ParameterLeaves(graph, layout, c, slots) for c in (columns, group_columns)]
-    row = row_expression(source, graph, columns, leaves[0])
+    row = source.expression(graph, columns, leaves[0])
     prior = prior_expression(factor, model, leaves[1])
     entries = {node: name for leaf in leaves for (name, _), node in leaf.read.items()}
     scales = find_scales(graph, [row, prior], entries) if centring else {}
     row, prior = _with_effects(graph, [row, prior], entries, scales)
     reads = _reads(graph, [row, prior], entries, layout)
-    (row,), row_data = columns.used(columns.with_codes([row]))
+    (row,), row_data = columns.used([row])
     (prior,), group_data = group_columns.used([prior])
     order = np.argsort(factor.levels, kind="stable")
     ends = np.cumsum(np.bincount(factor.levels, minlength=factor.n_levels))
@@ -254,7 +252,12 @@ def _layout(model, factor: Factor, whole: FlatLayout, observed: Sequence[str]) -
     Those with levels come last: the places of others do not depend on the number of levels.
     """
     readers = {*factor.variables, *observed}
-    chosen = indexed_by_data(model, [rv for rv in model.basic_RVs if rv.name in readers])
+    densities = log_densities(model, [rv for rv in model.basic_RVs if rv.name in readers])
+    above: set[Variable] = set()  # what data index, and what this is a function of
+    for node in toposort(lowered(densities)):
+        if isinstance(node.op, AdvancedSubtensor):
+            above |= set(ancestors([node.inputs[0]]))
+    chosen = {v.name for v in model.value_vars if v in above}
     kept = [n for n in whole.names if n not in factor.names]
     sizes = dict(zip(whole.names, whole.sizes))
     kept.sort(key=lambda name: name in chosen and sizes[name] > 1)

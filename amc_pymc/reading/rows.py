@@ -1,4 +1,4 @@
-"""Log-likelihood of any subset of a model's observed rows.
+"""Log-likelihood of any subset of a model's observed rows, and of one row as an expression.
 
 The elementwise log-likelihood graph of a ``pm.Model`` is cut along its *data frontier*: the
 maximal subgraphs that depend on data only are evaluated once, and those with an axis of length N
@@ -13,40 +13,43 @@ import itertools
 import operator
 import pickle
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc.distributions.distribution import PartialObservedRV
+from pymc.initial_point import make_initial_point_fn
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import ScalarFromTensor
 from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
+from amc_pymc.engine import Families, Graph
 from amc_pymc.reading.graphs import (
-    MakeFunction,
+    FlatLayout,
     WithoutCaches,
-    functions_for_few,
     initial_point_of,
-    inlined,
     interpreted_function,
-    is_random,
     log_densities,
     lowered,
-    plain_function,
     rebuilt,
-    remembered,
     remembering,
+    stabilised,
 )
-from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.scalars import Columns, ElementReader, Index, NotScalar
 from amc_pymc.rng import as_generator
 
 # --- observed variables and their data -------------------------------------------------------------
@@ -65,8 +68,8 @@ def refused(name: str, reason: str) -> NotRowFactorised:
     )
 
 
-def choose_observed(model, observed_vars=None) -> list[Variable]:
-    """Return the observed variables named by the user, or those with the most rows."""
+def choose_observed(model, observed_vars=None) -> tuple[list[Variable], int]:
+    """Return the observed variables named by the user, or those with the most rows, and their number of rows."""
     if not model.observed_RVs:
         advice = (
             ". A pm.Potential has no rows: write weights as a parameter of an observed variable, as in "
@@ -77,13 +80,11 @@ def choose_observed(model, observed_vars=None) -> list[Variable]:
             "The model has no observed variable: there are no rows to subsample"
             f"{advice if model.potentials else ''}"
         )
-    if observed_vars is None:
-        lengths = [_length(model, rv) for rv in model.observed_RVs]
-        return [rv for rv, n in zip(model.observed_RVs, lengths) if n == max(lengths)]
+    known = {rv.name: rv for rv in model.observed_RVs}
     if isinstance(observed_vars, str | Variable):
         observed_vars = [observed_vars]
-    known = {rv.name: rv for rv in model.observed_RVs}
-    chosen = dict.fromkeys(getattr(var, "name", var) for var in observed_vars)
+    asked = known if observed_vars is None else observed_vars
+    chosen = dict.fromkeys(getattr(var, "name", var) for var in asked)
     for name in chosen:
         if name not in known:
             raise ValueError(
@@ -92,50 +93,41 @@ def choose_observed(model, observed_vars=None) -> list[Variable]:
             )
     if not chosen:
         raise ValueError("observed_vars is empty; leave it None for the variables with most rows")
-    return [known[name] for name in chosen]
-
-
-def _length(model, rv) -> int:
-    shape = np.shape(_constant_value(model.rvs_to_values[rv]))
-    return shape[0] if shape else 0
-
-
-def _constant_value(value: Variable):
-    if isinstance(value, Constant):
-        return value.data
-    if isinstance(value, SharedVariable):
-        return value.get_value(borrow=True)
-    return plain_function([], value)()
-
-
-def row_count(model, observed) -> int:
-    """Return the common number of rows of some observed variables."""
-    lengths = {rv.name: _length(model, rv) for rv in observed}
+    lengths = {}
+    for name in chosen:
+        (value,) = evaluated([model.rvs_to_values[known[name]]], name)
+        lengths[name] = np.shape(value)[0] if np.ndim(value) else 0
+    n_rows = max(lengths.values())
+    if observed_vars is None:
+        lengths = {name: n for name, n in lengths.items() if n == n_rows}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"observed_vars must have the same number of rows, got {lengths}")
-    n_rows = next(iter(lengths.values()))
+        raise NotRowFactorised(f"observed_vars must have the same number of rows, got {lengths}")
     if n_rows < 1:
-        raise refused(observed[0].name, "its observation is a scalar or empty")
-    return n_rows
+        raise refused(next(iter(lengths)), "its observation is a scalar or empty")
+    return [known[name] for name in lengths], n_rows
 
 
-def refuse_unsliceable(model, rv) -> None:
-    """Raise an error for an observed variable whose rows are not data."""
-    from pymc.distributions.distribution import PartialObservedRV
-    from pymc.variational.minibatch_rv import MinibatchRandomVariable
+def may_read_levels(model, observed_vars=None) -> bool:
+    """Whether rows may read one value of a variable each: data are indices, or there are as many values as rows.
 
+    The log density tells that there are no groups, before rows are extracted by several passes over the data.
+    """
+    with suppress(Exception):  # extracting the rows reports the error
+        observed, n_rows = choose_observed(model, observed_vars)
+        if all(np.shape(v)[:1] != (n_rows,) for v in initial_point_of(model).values()):
+            nodes = toposort(lowered(log_densities(model, observed)))
+            return any(isinstance(node.op, AdvancedSubtensor) for node in nodes)
+    return True
+
+
+def row_logp(model, rv, n_rows: int):
+    """Return the log density of each row of an observed variable: rows are along its axis 0."""
     op = rv.owner.op if rv.owner else None
     if isinstance(op, MinibatchRandomVariable):
         raise refused(rv.name, "it has total_size=; give the full data, the step subsamples them")
     whole = rv.name.removesuffix("_observed")
     if isinstance(op, PartialObservedRV) or f"{whole}_unobserved" in model.named_vars:
         raise refused(rv.name, "its data have missing values; drop or impute these rows")
-    if is_random([model.rvs_to_values[rv]]):
-        raise refused(rv.name, "its data are random (pm.Minibatch); give the full data")
-
-
-def elementwise_logp(model, rv, n_rows: int):
-    """Return the elementwise log density of an observed variable, with rows along axis 0."""
     try:
         (logp,) = log_densities(model, [rv])
     except Exception as error:
@@ -145,13 +137,13 @@ def elementwise_logp(model, rv, n_rows: int):
         raise refused(rv.name, "its logp is a scalar, the rows depend on each other")
     if logp.type.shape[0] not in (None, n_rows):
         raise refused(rv.name, f"its logp has {logp.type.shape[0]} entries for {n_rows} rows")
-    return logp
+    return logp.sum(axis=tuple(range(1, logp.type.ndim))) if logp.type.ndim > 1 else logp
 
 
-def data_frontier(logps, value_vars):
-    """Return inputs of the parameter-dependent part of the graph that depend on data only."""
+def data_frontier(graphs: Sequence[Variable], value_vars) -> list[Variable]:
+    """Return inputs of the parameter-dependent part of graphs that depend on data only."""
     dependent: set[Variable] = set(value_vars)
-    nodes = list(toposort(logps))
+    nodes = list(toposort(graphs))
     for node in nodes:
         if any(i in dependent for i in node.inputs):
             dependent.update(node.outputs)
@@ -162,8 +154,8 @@ def data_frontier(logps, value_vars):
                 # The tensor that a scalar, such as the condition of a check, is made from.
                 scalar = v.owner is not None and isinstance(v.owner.op, ScalarFromTensor)
                 frontier[v.owner.inputs[0] if scalar else v] = None
-    # A logp that depends on no parameter is part of the frontier itself.
-    frontier.update({logp: None for logp in logps if logp not in dependent})
+    # A graph that depends on no parameter is part of the frontier itself.
+    frontier.update({graph: None for graph in graphs if graph not in dependent})
     return list(frontier)
 
 
@@ -184,17 +176,25 @@ def with_constants(
     return graph, list(inputs.values())
 
 
-def evaluated(frontier, name: str) -> list[np.ndarray]:
-    """Return the values of the frontier, borrowed where they are stored already."""
-    lazy = [v for v in frontier if not isinstance(v, Constant | SharedVariable)]
-    if is_random(lazy):
-        raise refused(name, "its data pass through a random variable (pm.Minibatch)")
-    if any(isinstance(v.type, SparseTensorType) for v in frontier):
+def evaluated(variables: Sequence[Variable], name: str) -> list[Any]:
+    """Return the values of data of an observed variable, borrowed where they are stored already."""
+    lazy = [v for v in variables if not isinstance(v, Constant | SharedVariable)]
+    if any(isinstance(v.type, RandomType) for v in ancestors(lazy)):
+        reason = "its data pass through a random variable (pm.Minibatch); give the full data"
+        raise refused(name, reason)
+    if any(isinstance(v.type, SparseTensorType) for v in variables):
         raise refused(
             name, "it reads a sparse matrix; make it dense (X.toarray()) if memory allows"
         )
-    computed = dict(zip(lazy, plain_function([], lazy)())) if lazy else {}
-    return [computed[v] if v in computed else _constant_value(v) for v in frontier]
+    found: dict[Variable, Any] = {}
+    if lazy:
+        found.update(zip(lazy, interpreted_function([], lazy, plain=True)()))
+    for v in variables:
+        if isinstance(v, Constant):
+            found[v] = v.data
+        elif isinstance(v, SharedVariable):
+            found[v] = v.get_value(borrow=True)
+    return [found[v] for v in variables]
 
 
 def data_stamps(model) -> dict[SharedVariable, bytes]:
@@ -216,21 +216,15 @@ def data_stamps(model) -> dict[SharedVariable, bytes]:
 # --- rows ------------------------------------------------------------------------------------------
 
 
+#: Largest number of entries of a vector that may be a shape.
 _SHORT_SHAPE_VECTOR = 8
 _MAX_PLANS = 32
+#: Maximum number of rows for which an evaluation without rewriting costs less than rewriting.
+_FEW_ROWS = 100_000
 #: Number of rows from which arrays of as many entries may not be constants.
 _MANY = 1_000
 #: Seed of the rows and points on which rows are verified, independent of the user's seed.
 _SEED = 20161
-
-
-@dataclass(frozen=True)
-class _RowInput:
-    """A data array with rows along ``axis`` of the original variable, stored rows first."""
-
-    placeholder: Variable
-    array: np.ndarray
-    axis: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,46 +243,93 @@ class RowLogp(WithoutCaches):
     value_vars: tuple[str, ...]
     layout: FlatLayout
     row_local: tuple[str, ...] = ()
+    #: Data, rows first.
+    arrays: list[np.ndarray] = field(repr=False, default_factory=list)
     _output: Variable = field(repr=False, default=None)
     _values: dict[str, Variable] = field(repr=False, default_factory=dict)
-    _inputs: tuple[_RowInput, ...] = field(repr=False, default=())
+    #: The input of each array, and its axis of rows there.
+    _inputs: tuple[tuple[Variable, int], ...] = field(repr=False, default=())
     _length: Variable = field(repr=False, default=None)
     #: Data at which the graph is cut: those of each row, and others.
     _cut: tuple[list[Variable], list[Variable]] | None = field(repr=False, default=None)
 
-    @property
-    def arrays(self) -> list[np.ndarray]:
-        """Data arrays, rows first, in the order of :meth:`array_inputs`."""
-        return [i.array for i in self._inputs]
+    def graph(self) -> tuple[list[TensorVariable], Variable]:
+        """Return the symbolic log-likelihood (m,) of rows, after its inputs.
 
-    def array_inputs(self) -> list[TensorVariable]:
-        """Return new symbolic inputs for the full arrays."""
-        return [
-            TensorType(i.array.dtype, (None, *i.array.shape[1:]))(f"rows_{k}")
-            for k, i in enumerate(self._inputs)
-        ]
-
-    def graph(self, x: TensorVariable, idx: TensorVariable, arrays: Sequence[TensorVariable]):
-        """Return the symbolic log-likelihood (m,) of the rows ``idx`` at the flat point ``x``."""
+        These are the flat point x (D,), int64 row numbers (m,) and all :attr:`arrays`.
+        """
+        x, idx, arrays = pt.vector("x"), pt.lvector("idx"), []
         replace: dict[Variable, Variable] = {self._length: idx.shape[0]}
-        values = self.layout.split(x)
+        values = self.layout.unravel(x)
         for name, placeholder in self._values.items():
             value = values[name][idx] if name in self.row_local else values[name]
             replace[placeholder] = placeholder.type.filter_variable(value, allow_convert=True)
-        for row_input, array in zip(self._inputs, arrays):
-            rows = pt.take(array, idx, axis=0)
-            axis = row_input.axis
-            replace[row_input.placeholder] = pt.moveaxis(rows, 0, axis) if axis else rows
-        return clone_replace(self._output, replace, rebuild_strict=False)
+        for k, ((placeholder, axis), array) in enumerate(zip(self._inputs, self.arrays)):
+            arrays.append(TensorType(array.dtype, (None, *array.shape[1:]))(f"rows_{k}"))
+            rows = pt.take(arrays[k], idx, axis=0)
+            replace[placeholder] = pt.moveaxis(rows, 0, axis) if axis else rows
+        return [x, idx, *arrays], clone_replace(self._output, replace, rebuild_strict=False)
 
-    def compile(self, make: MakeFunction = interpreted_function):
-        """Return ``f(x, idx, *arrays) -> (m,)`` of the flat vector x (D,), int64 row numbers and :attr:`arrays`."""
-        x, idx, arrays = pt.vector("x"), pt.lvector("idx"), self.array_inputs()
-        return make([x, idx, *arrays], self.graph(x, idx, arrays))
+    def expression(
+        self,
+        graph: Graph,
+        columns: Columns,
+        leaf: Callable[[str, Index], int],
+        arrays: Sequence[np.ndarray] | None = None,
+        families: Families | None = None,
+    ) -> int:
+        """Return the log-likelihood of one row as an expression.
+
+        Parameters
+        ----------
+        graph : Graph
+            Graph to which the expression is added.
+        columns : Columns
+            Columns of rows, to which new ones are added.
+        leaf : callable
+            ``(name, index) -> node`` of an element of a value variable. For variables in
+            :attr:`row_local`, with one entry per row, the first index is the column of row numbers.
+        arrays : sequence of arrays, optional
+            Data in place of :attr:`arrays`; columns read them when they are computed.
+        families : Families, optional
+            As for :class:`~amc_pymc.reading.scalars.ElementReader`.
+
+        Returns
+        -------
+        int
+            A node of ``graph``.
+
+        Raises
+        ------
+        NotScalar
+            If an operation has no scalar form.
+        """
+        memo: dict[Variable, Variable] = {self._length: pt.constant(1, dtype="int64")}
+        leaves: dict[Variable, Callable[[Index], int]] = {}
+        shapes = dict(zip(self.layout.names, self.layout.shapes))
+        for name, placeholder in self._values.items():
+            local = name in self.row_local
+            shape = (1, *shapes[name][1:]) if local else shapes[name]
+            memo[placeholder] = new = placeholder.type.clone(shape=shape)(name)
+            leaves[new] = partial(leaf, name)
+            if local:
+                leaves[new] = partial(_own_entry, leaves[new], columns, self.n_rows)
+        for k, ((placeholder, axis), array) in enumerate(zip(self._inputs, self.arrays)):
+            own = (*array.shape[1 : axis + 1], 1, *array.shape[axis + 1 :])
+            memo[placeholder] = new = placeholder.type.clone(shape=own)()
+            data = self.arrays if arrays is None else arrays
+            values = partial(operator.getitem, data, k)
+            leaves[new] = partial(columns.node, ("input", k), values, axis=axis)
+        try:
+            (output,) = rebuilt([self._output], memo)
+        except (TypeError, ValueError) as error:  # as many rows as columns: their axes are confused
+            raise NotScalar(f"its shapes are not those of one row ({error})") from error
+        reader = ElementReader(graph, leaves, columns, families)
+        return reader.element(stabilised(output), (graph.const(0),))
 
     @cached_property
     def _interpreted(self):
-        return self.compile()
+        return interpreted_function(*self.graph())
 
     def __getstate__(self):
         # The graphs of the cut hold the model's data a second time.
@@ -301,11 +342,14 @@ class RowLogp(WithoutCaches):
 
     def without_data(self) -> RowLogp:
         """Return a copy without data and graph, for use with the data in another form."""
-        inputs = tuple(replace(i, array=i.array[:0].copy()) for i in self._inputs)
-        return replace(self, _inputs=inputs, _output=None, _cut=None)
+        return replace(self, arrays=[a[:0].copy() for a in self.arrays], _output=None, _cut=None)
 
 
-@remembering()
+def _own_entry(leaf: Callable[[Index], int], columns: Columns, n_rows: int, index: Index) -> int:
+    """Return an element of a variable with one entry per row, that of the row."""
+    return leaf((columns.node("row", partial(np.arange, n_rows)), *index[1:]))
+
+
 def extract_rows(model, observed_vars: Sequence[Any] | None = None) -> RowLogp:
     """Extract the per-row log-likelihood of a model.
 
@@ -338,60 +382,64 @@ def extract_rows(model, observed_vars: Sequence[Any] | None = None) -> RowLogp:
     >>> rows(model.initial_point(), np.array([0, 2])).round(3)
     array([-0.919, -2.919])
     """
-    return _extracted(model, tuple(choose_observed(model, observed_vars)))
-
-
-@remembered
-def _extracted(model, observed: tuple) -> RowLogp:
-    rng = as_generator(_SEED)
-    for rv in observed:
-        refuse_unsliceable(model, rv)
-    n_rows = row_count(model, observed)
-    point = initial_point_of(model)
-    layout = FlatLayout.from_model(model, point)
-    logps = [elementwise_logp(model, rv, n_rows) for rv in observed]
-    names = tuple(rv.name for rv in observed)
-    frontier = data_frontier(logps, model.value_vars)
-    data = evaluated(frontier, names[0])
-    values = [v for v in model.value_vars if v in set(ancestors(logps))]
-    xs, x = possible_points(model, layout, point, rng, 3), pt.vector("x")
-    own = _summed(layout.substitute(logps, model.value_vars, x))
-    for make in functions_for_few(logps, n_rows):
-        checks = _checks(make([x], own), xs, n_rows, names[0], rng)
-        if all(np.isfinite(values).all() for _, _, values in checks):
-            break
-    failure: Exception | None = None
-    for plan in _row_plans(frontier, data, values, layout, n_rows):
-        try:
-            rows = _build(logps, plan, frontier, data, values, n_rows, names, layout)
-            _compare(rows, checks, make)
-        except Exception as error:
-            failure = failure or error
-        else:
-            return rows
-    if len(observed) > 1:
-        for rv in observed:
-            extract_rows(model, [rv])
-    raise refused(names[0], f"{type(failure).__name__}: {failure}") from failure
+    observed, n_rows = choose_observed(model, observed_vars)
+    names, rng = tuple(rv.name for rv in observed), as_generator(_SEED)
+    with remembering() as known:
+        key = extract_rows, model, names
+        if key in known:
+            return known[key]
+        logp = reduce(operator.add, [row_logp(model, rv, n_rows) for rv in observed])
+        frontier = data_frontier([logp], model.value_vars)
+        data = evaluated(frontier, names[0])
+        above = set(ancestors([logp]))
+        values = [v for v in model.value_vars if v in above]
+        point = initial_point_of(model)
+        shapes = tuple(v.shape for v in point.values())
+        dtypes = tuple(v.dtype.name for v in point.values())
+        layout, x = FlatLayout(tuple(point), shapes, dtypes), pt.vector("x")
+        xs = possible_points(model, layout, point, rng, 3)
+        (own,) = layout.substitute([logp], model.value_vars, x)
+        # Rewriting a graph takes longer than evaluating it for few rows. Values may underflow without, and PyTensor
+        # would compile inner graphs that are not inlined.
+        inner = any(v.owner is not None and isinstance(v.owner.op, HasInnerGraph) for v in above)
+        for plain in (n_rows <= _FEW_ROWS and not inner, False):
+            fn = interpreted_function([x], own, plain=plain)
+            checks = _checks(fn, xs, n_rows, names[0], rng)
+            if all(np.isfinite(expected).all() for _, _, expected in checks):
+                break
+        failure: Exception | None = None
+        for plan in _row_plans(data, values, layout, n_rows):
+            try:
+                rows = _build(logp, plan, frontier, data, values, n_rows, names, layout)
+                _compare(rows, checks, plain)
+            except Exception as error:
+                failure = failure or error
+            else:
+                known[key] = rows
+                return rows
+        if len(observed) > 1:
+            for rv in observed:
+                extract_rows(model, [rv])
+        raise refused(names[0], f"{type(failure).__name__}: {failure}") from failure
 
 
 # --- the cut -----------------------------------------------------------------------------------
 
 
-def _row_plans(frontier, data, values, layout, n_rows):
+def _row_plans(data, values, layout, n_rows) -> Iterator[dict]:
     """Yield candidate choices of the row axis of each frontier variable, most likely first.
 
     A plan maps a frontier position to its row axis, or to ``"length"`` for integers that represent
     N, and a value-variable name to 0 if it has one entry (or row of entries) per row.
     """
     options: list[list[tuple[Any, Any]]] = []
-    for k, value in enumerate(data):
-        axes = [a for a, n in enumerate(np.shape(value)) if n == n_rows]
-        choices: list[Any] = [*axes, None] if axes else []
-        if _stands_for_length(value, n_rows):
-            choices = ["length", None]
+    for k, value in enumerate(map(np.asarray, data)):
+        choices: list[Any] = [a for a, n in enumerate(value.shape) if n == n_rows]
+        whole = value.dtype.kind in "iu" and value.ndim <= 1 and value.size <= _SHORT_SHAPE_VECTOR
+        if whole and not choices and np.any(value == n_rows):
+            choices = ["length"]
         if choices:
-            options.append([(k, c) for c in choices])
+            options.append([(k, c) for c in [*choices, None]])
     shapes = dict(zip(layout.names, layout.shapes))
     for v in values:  # not v.type.shape: with dims= it is (None,)
         if shapes[v.name][:1] == (n_rows,):
@@ -400,17 +448,10 @@ def _row_plans(frontier, data, values, layout, n_rows):
         yield {key: axis for key, axis in choice if axis is not None}
 
 
-def _stands_for_length(value, n_rows: int) -> bool:
-    value = np.asarray(value)
-    if value.dtype.kind not in "iu" or value.ndim > 1 or value.size > _SHORT_SHAPE_VECTOR:
-        return False
-    return bool(np.any(value == n_rows)) and not (value.ndim == 1 and value.size == n_rows)
-
-
-def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLogp:
+def _build(logp, plan, frontier, data, values, n_rows, names, layout) -> RowLogp:
     length = pt.lscalar("n_rows")
     memo: dict[Variable, Variable] = {}
-    inputs, per_row, others = [], [], []
+    inputs, arrays, per_row, others = [], [], [], []
     for k, (var, value) in enumerate(zip(frontier, data)):
         if k not in plan:
             others.append(var)
@@ -429,8 +470,8 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
             memo[var] = TensorType(var.type.dtype, tuple(shape))()
             if axis:  # a view of the model's data would be pickled as a second copy
                 array = np.moveaxis(array, axis, 0)
-            array = np.ascontiguousarray(array, dtype=var.type.dtype)
-            inputs.append(_RowInput(memo[var], array, axis))
+            arrays.append(np.ascontiguousarray(array, dtype=var.type.dtype))
+            inputs.append((memo[var], axis))
     placeholders = {}
     row_local = []
     for v in values:
@@ -444,7 +485,8 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
         value_vars=tuple(v.name for v in values),
         layout=layout,
         row_local=tuple(row_local),
-        _output=_summed(rebuilt(logps, memo, inlined)),
+        arrays=arrays,
+        _output=rebuilt([logp], memo, inline=True)[0],
         _values=placeholders,
         _inputs=tuple(inputs),
         _length=length,
@@ -452,21 +494,13 @@ def _build(logps, plan, frontier, data, values, n_rows, names, layout) -> RowLog
     )
 
 
-def _summed(logps):
-    """Return the sum of elementwise log densities, and over all axes but the first."""
-    rows = (p.sum(axis=tuple(range(1, p.type.ndim))) if p.type.ndim > 1 else p for p in logps)
-    return reduce(operator.add, rows)
-
-
 # --- verification ------------------------------------------------------------------------------
 
 
 def possible_points(model, layout, point, rng, n_points: int) -> list[np.ndarray]:
     """Return the initial point and jittered copies, with discrete variables drawn from the prior."""
-    from pymc.initial_point import make_initial_point_fn
-
     x0 = layout.ravel(point)
-    moves = layout.indices([n for n in layout.names if layout.is_continuous(n)])
+    moves = layout.indices(layout.continuous)
     discrete = [rv for rv in model.free_RVs if not rv.type.dtype.startswith("float")]
     draw = None
     if discrete:
@@ -502,7 +536,7 @@ def _checks(oracle, xs, n_rows: int, name: str, rng) -> list[_Check]:
     return out
 
 
-def _compare(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> None:
+def _compare(rows: RowLogp, checks: list[_Check], plain: bool) -> None:
     """Raise an error if rows differ from the model's own elementwise log-likelihood."""
     if rows.n_rows >= _MANY:
         for v in ancestors([rows._output]):  # the cost of a row would be O(N)
@@ -512,9 +546,9 @@ def _compare(rows: RowLogp, checks: list[_Check], make: MakeFunction) -> None:
         entries = [x[rows.layout.slices[name]] for x, _, _ in checks]
         if rows.n_rows > 1 and all(np.ptp(e) == 0 for e in entries):
             raise ValueError(f"the entries of {name!r} are all alike, so their order is not seen")
-    compiled = rows.compile(make)
+    fn = interpreted_function(*rows.graph(), plain=plain)
     for x, idx, values in checks:
-        got = compiled(x, idx, *rows.arrays)
+        got = fn(x, idx, *rows.arrays)
         if got.shape != idx.shape:
             raise ValueError(f"{idx.size} rows gave a result of shape {got.shape}")
         if not np.allclose(got, values, rtol=1e-9, atol=1e-9, equal_nan=True):

@@ -1,4 +1,4 @@
-"""Conversion of PyTensor graphs to scalar expressions, one element at a time.
+"""Conversion of PyTensor graphs to scalar expressions, one element at a time, and the columns of data that they read.
 
 An element of a tensor is requested by its index, and requests in turn the elements of the inputs
 from which it is computed. No other elements are visited: one gathered from a vector of a million
@@ -7,22 +7,19 @@ entries costs as much as one from a vector of two. Indices may be numbers or int
 
 from __future__ import annotations
 
-import itertools
 import math
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial, reduce, singledispatch
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import chain
 
 import numpy as np
 
 from pymc.logprob.utils import CheckParameterValue
-from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import GraphRewriter
-from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.scalar.basic import ScalarOp
+from pytensor.scalar.basic import Mul, ScalarOp
 from pytensor.tensor import basic, subtensor
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -32,12 +29,13 @@ from pytensor.tensor.shape import Reshape, Shape, SpecifyShape
 from pytensor.tensor.special import LogAddExp, LogSoftmax, LogSumExp, Softmax
 from pytensor.xtensor.basic import TensorFromXTensor, XTensorFromTensor
 
-from amc_pymc.engine import Families, Graph
+from amc_pymc.engine import GROUP, LOCAL, ROW, Families, Graph
 from amc_pymc.engine.functions import ARRAY
-from amc_pymc.reading.graphs import inlined, rebuilt
+from amc_pymc.reading.graphs import FlatLayout
 
 Index = tuple[int, ...]
 
+#: Largest number of operations of an expression.
 _MOST_NODES = 20_000
 
 #: Largest axis that is enumerated where an index must be a number but depends on data.
@@ -53,6 +51,232 @@ class NotScalar(Exception):
 
 class Unaddressable(NotScalar):
     """Error for an index that must be a number and is not."""
+
+
+# --- columns of data, and parameters --------------------------------------------------------------------
+
+#: Smallest number of one-hot columns that a code replaces.
+_FEW_HOT = 3
+
+
+@dataclass(eq=False)
+class Columns:
+    """Columns of data of one kind of unit, in the order in which expressions first read them.
+
+    Attributes
+    ----------
+    graph : Graph
+    kind : {"column", "group"}
+        Type of the leaves that represent them.
+    complete : bool
+        Whether the arrays hold all units; if not, what they have in common may not hold elsewhere.
+    arrays : list of arrays
+        The columns.
+    """
+
+    graph: Graph
+    kind: str
+    complete: bool = True
+    arrays: list[np.ndarray] = field(default_factory=list)
+    _sources: list[tuple[Callable[[], np.ndarray], Index, bool]] = field(default_factory=list)
+    _known: dict = field(default_factory=dict)
+
+    def node(
+        self,
+        key,
+        values: Callable[[], np.ndarray],
+        index: Index = (),
+        axis: int | None = None,
+    ) -> int:
+        """Return the leaf of a column, which is computed when first requested.
+
+        The column is an array, or its elements at indices that are expressions of other columns. With ``axis``, each
+        unit reads its own part of an array, units first; the axis of units is at that place of the index.
+        """
+        if axis is not None:
+            index = index[:axis] + index[axis + 1 :]
+        key = key, *index
+        if key not in self._known:
+            source = values, index, axis is not None
+            g, array = self.graph, self._computed(*source)
+            if array.dtype.kind == "b" and self.complete and array.all() == array.any():
+                self._known[key] = g.const(bool(array[0]))
+                return self._known[key]
+            self.arrays.append(array)
+            self._sources.append(source)
+            leaf = g.make(
+                self.kind, value=len(self.arrays) - 1, kind="f" if array.dtype.kind == "f" else "i"
+            )
+            self._known[key] = g.make("ne", leaf, g.const(0)) if array.dtype.kind == "b" else leaf
+        return self._known[key]
+
+    def _computed(self, values: Callable[[], np.ndarray], index: Index, own: bool) -> np.ndarray:
+        where, array = self.values(index), values()
+        if where is None:
+            raise Unaddressable("an array of data is indexed by parameters")
+        # A column is a view of the data if its indices are constants.
+        at = [np.asarray(w, np.int64) if np.ndim(w) else int(w) for w in where]
+        if own:
+            first = np.arange(len(array)) if any(map(np.ndim, at)) else slice(None)
+            return np.asarray(array[first, *at])
+        return np.asarray(array[tuple(at)])
+
+    def compute(self) -> None:
+        """Compute all columns anew, from other data."""
+        for k, source in enumerate(self._sources):
+            self.arrays[k] = self._computed(*source)
+
+    def values(self, nodes: Sequence[int]) -> list[np.ndarray] | None:
+        """Return the values of expressions of data in all units; None if they depend on more than data."""
+        if any(self.graph.leaves(nodes, leaf) for leaf in ("entry", "local", "dot")):
+            return None
+        arrays = {"row" if self.kind == "column" else "group": self.arrays}
+        return self.graph.evaluate(nodes, **arrays)
+
+    def may_be_negative(self, index: int) -> bool:
+        """Whether an index may be negative in some unit, or depends on more than data."""
+        found = self.values([index]) if self.complete else None
+        return found is None or bool(np.any(found[0] < 0))
+
+    def alike(self, node: int) -> float | None:
+        """Return the value of an expression of data if it is the same in all units, else None."""
+        unknown = not self.complete and self.graph.leaves([node], self.kind)
+        found = None if unknown else self.values([node])
+        if found is None:
+            return None
+        first = np.ravel(found[0])[0]
+        return float(first) if np.all(found[0] == first) else None
+
+    def used(self, outputs: Sequence[int]) -> tuple[list[int], list[np.ndarray]]:
+        """Return outputs with the columns that they read renumbered, and these columns.
+
+        Products with one-hot columns become entries that a code selects. Columns of products come first, one after
+        the other.
+        """
+        g, change = self.graph, {}
+        for n in g.leaves(outputs, "dot") if self.complete else ():
+            name, first, columns = g.nodes[n].value
+            codes, ones = _one_hot([self.arrays[c] for c in columns])
+            if codes:
+                change[n] = self._coded(name, first, columns, codes, ones)
+        outputs = g.replaced(outputs, change)
+        dots, leaves = g.leaves(outputs, "dot"), g.leaves(outputs, self.kind)
+        read = [
+            *(c for n in dots for c in g.nodes[n].value[2]),
+            *(g.nodes[n].value for n in leaves),
+        ]
+        place = {c: k for k, c in enumerate(dict.fromkeys(read))}
+        change = {
+            n: g.make(self.kind, value=place[g.nodes[n].value], kind=g.nodes[n].kind)
+            for n in leaves
+        }
+        for n in dots:
+            name, first, columns = g.nodes[n].value
+            change[n] = g.make("dot", value=(name, first, tuple(place[c] for c in columns)))
+        return g.replaced(outputs, change), [self.arrays[c] for c in place]
+
+    def _coded(self, name: str, first: int, columns: Index, codes, ones: Sequence[int]) -> int:
+        """Return the sum of the terms that are not one-hot and of the entries that a row's codes select."""
+        g = self.graph
+        total = g.const(0.0)
+        for n, (_, code) in enumerate(codes):
+            position = self.node(("code", n, first, columns), partial(np.asarray, code))
+            at = g.make("add", g.const(first), g.make("maximum", position, g.const(0)))
+            chosen = g.make("ge", position, g.const(0))
+            entry = g.make("entry", at, value=name)
+            total = g.make("add", total, g.make("switch", chosen, entry, g.const(0.0)))
+        for k in ones:
+            total = g.make("add", total, g.make("entry", g.const(first + k), value=name))
+        rest = np.setdiff1d(np.arange(len(columns)), [*ones, *chain(*(m for m, _ in codes))])
+        for run in np.split(rest, np.flatnonzero(np.diff(rest) != 1) + 1) if rest.size else ():
+            k = int(run[0])
+            if len(run) > 1:
+                term = g.make("dot", value=(name, first + k, columns[k : k + len(run)]))
+            else:
+                entry = g.make("entry", g.const(first + k), value=name)
+                term = g.make("mul", g.make("column", value=columns[k]), entry)
+            total = g.make("add", total, term)
+        return total
+
+
+def _one_hot(columns: Sequence[np.ndarray]) -> tuple[list[tuple[list[int], np.ndarray]], list[int]]:
+    """Find sets of columns of which at most one is 1 in a row, with their codes, and columns of ones.
+
+    The code of a row is the position of the column that is 1, or -1.
+    """
+    sets: list[tuple[list[int], np.ndarray]] = []
+    ones = []
+    for k, column in enumerate(columns):
+        is_one = column == 1.0
+        if not np.all(is_one | (column == 0.0)):
+            continue
+        if is_one.all():
+            ones.append(k)
+            continue
+        for members, code in sets:
+            if not np.any(is_one & (code >= 0)):
+                break
+        else:
+            members, code = [], np.full(len(column), -1)
+            sets.append((members, code))
+        members.append(k)
+        code[is_one] = k
+    return [found for found in sets if len(found[0]) >= _FEW_HOT], ones
+
+
+@dataclass(eq=False)
+class ParameterLeaves:
+    """Elements of variables, ``(name, index) -> node``: entries of the flat vector, or local effects.
+
+    Attributes
+    ----------
+    graph : Graph
+    layout : FlatLayout
+        Layout of the flat vector.
+    columns : Columns, optional
+        Columns to which positions that depend on data are added. An expression then does not depend on where in
+        the vector a variable begins.
+    slots : dict
+        Functions ``(graph, index) -> node`` of the variables with local effects.
+    read : dict
+        The node of each entry that was read, by the name of its variable and its index.
+    """
+
+    graph: Graph
+    layout: FlatLayout
+    columns: Columns | None = None
+    slots: Mapping[str, Callable[[Graph, Index], int]] = field(default_factory=dict)
+    read: dict[tuple[str, Index], int] = field(default_factory=dict)
+
+    def __call__(self, name: str, index: Index) -> int:
+        """Return the node of an element."""
+        g, columns, layout = self.graph, self.columns, self.layout
+        if name in self.slots:
+            return self.slots[name](g, index)
+        if any(g.depends[i] & LOCAL for i in index):
+            raise Unaddressable(f"{name} is indexed by a local effect")
+        position = flat_position(g, index, layout.shapes[layout.names.index(name)])
+        position = g.make("add", g.const(layout.slices[name].start), position)
+        units = {"column": ROW, "group": GROUP}
+        if columns is not None and g.depends[position] == units[columns.kind]:
+            with suppress(Unaddressable):  # positions that depend on parameters, too
+                position = columns.node("position", partial(np.arange, layout.size), (position,))
+        entry = g.make("entry", position, value="eta")
+        if name not in layout.continuous:
+            entry = g.make("int", entry)
+        self.read[name, index] = entry
+        return entry
+
+
+def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
+    """Return the position of an element in the flattened array."""
+    position = graph.const(0)
+    for i, n in zip(index, shape):
+        position = graph.make("add", graph.make("mul", position, graph.const(n)), i)
+    return position
+
+
+# --- elements -------------------------------------------------------------------------------------------
 
 
 class ElementReader:
@@ -76,49 +300,58 @@ class ElementReader:
         self,
         graph: Graph,
         leaves: Mapping[Variable, Callable[[Index], int]],
-        columns: Any,
+        columns: Columns,
         families: Families | None = None,
         loops: bool = True,
     ):
-        self.graph, self.make, self.const = graph, graph.make, graph.const
+        self.graph = graph
+        self.make, self.const, self.fold = graph.make, graph.const, graph.fold
         self.leaves = dict(leaves)
         self.columns = columns
         self.families, self.loops = families, loops
         self.may_be_negative = cache(columns.may_be_negative)
         self._memo: dict[tuple[Variable, Index], int] = {}
 
-    # --- elements -------------------------------------------------------------------------------
-
     def element(self, variable: Variable, index: Index = ()) -> int:
-        """Return the expression of one element; raise NotScalar if an operation has none."""
-        key = variable, index
-        if key not in self._memo:
-            if len(self.graph.nodes) > _MOST_NODES:
-                raise NotScalar(f"it takes more than {_MOST_NODES} operations a row")
-            try:
-                self._memo[key] = self._element(variable, index)
-            except RecursionError as error:
-                raise NotScalar("its graph is too deep") from error
-        return self._memo[key]
+        """Return the expression of one element; raise NotScalar if an operation has none.
 
-    def _element(self, variable: Variable, index: Index) -> int:
-        node = variable.owner
+        An index of an array that the variable is broadcast to has more axes, or others where it has length 1.
+        """
+        shape = variable.type.shape
+        own = index[len(index) - len(shape) :]
+        index = tuple(self.const(0) if n == 1 else i for n, i in zip(shape, own))
+        key = variable, index
+        if key in self._memo:
+            return self._memo[key]
+        if len(self.graph.nodes) > _MOST_NODES:
+            raise NotScalar(f"it takes more than {_MOST_NODES} operations a row")
         try:
             if variable in self.leaves:
-                return self.leaves[variable](index)
-            if isinstance(variable, Constant):
-                return self._constant(np.asarray(variable.data), index)
-            if node is None:
+                out = self.leaves[variable](index)
+            elif isinstance(variable, Constant):
+                data = np.asarray(variable.data)
+                numbers = [self.graph.numbers[i] for i in index]
+                if data.size == 1:
+                    out = self.const(data.item())
+                elif None in numbers:
+                    out = self.columns.node(("table", id(data)), lambda: data, index)
+                else:
+                    out = self.const(data[tuple(numbers)].item())
+            elif variable.owner is None:
                 raise NotScalar(f"it depends on {variable}")
-            which = () if len(node.outputs) == 1 else (node.outputs.index(variable),)
-            return _rule.dispatch(type(node.op))(self, node, index, *which)
+            else:
+                out = _of_operation(self, variable, index)
         except Unaddressable:
-            return self._each_case(variable, index)
+            out = self._each_case(variable, index)
+        except RecursionError as error:
+            raise NotScalar("its graph is too deep") from error
+        self._memo[key] = out
+        return out
 
     def _each_case(self, variable: Variable, index: Index) -> int:
         """Return a switch among the elements along an axis whose index depends on data."""
         shape = self.shape(variable)
-        open_axes = [k for k, i in enumerate(index) if self.graph.number(i) is None]
+        open_axes = [k for k, i in enumerate(index) if self.graph.numbers[i] is None]
         axis = min(open_axes, key=lambda k: shape[k], default=None)
         if axis is None or shape[axis] > _MOST_CASES:
             source = variable if variable.owner is None else type(variable.owner.op).__name__
@@ -132,17 +365,9 @@ class ElementReader:
             out = self.make("switch", self.make("eq", index[axis], self.const(k)), cases[k], out)
         return out
 
-    def _constant(self, data: np.ndarray, index: Index) -> int:
-        if data.size == 1:
-            return self.const(data.item())
-        numbers = [self.graph.number(i) for i in index]
-        if None in numbers:
-            return self.columns.derived(("table", id(data)), lambda: data, index)
-        return self.const(data[tuple(numbers)].item())
-
     def number(self, node: int) -> int:
         """Return the value of an integer constant."""
-        value = self.graph.number(node)
+        value = self.graph.numbers[node]
         if value is None:
             raise Unaddressable("a shape or a slice depends on data")
         return int(value)
@@ -159,49 +384,59 @@ class ElementReader:
             raise NotScalar(f"the shape of {variable} is not known")
         return known
 
-    # --- shorthands -----------------------------------------------------------------------------
-
-    def broadcast(self, variable: Variable, index: Index) -> int:
-        """Return the element of an input of an elementwise operation."""
-        zero = self.const(0)
-        shape = variable.type.shape
-        own = index[len(index) - len(shape) :]
-        return self.element(variable, tuple(zero if n == 1 else i for n, i in zip(shape, own)))
-
-    def fold(self, op: str, terms: Sequence[int]) -> int:
-        """Add an operation of two arguments on several."""
-        return reduce(partial(self.make, op), terms)
-
-    def over(self, sizes: Sequence[int]):
-        """Return all indices of a block."""
-        ranges = [[self.const(k) for k in range(n)] for n in sizes]
-        return itertools.product(*ranges)
-
 
 def _with_entry(index: Index, axis: int, entry: int) -> Index:
     """Return an index with another entry along an axis."""
     return (*index[:axis], entry, *index[axis + 1 :])
 
 
-def _no_rule(r: ElementReader, node, *_) -> int:
-    raise NotScalar(f"{type(node.op).__name__} has no scalar form")
-
-
-#: Functions that read an element of the result of an operation, by the type of the operation.
-_rule: Any = singledispatch(_no_rule)
-
-
-def stabilised(output: Variable) -> Variable:
-    """Return the graph as PyTensor would compute it: inner graphs inlined, numerically stable."""
-    (out,) = rebuilt([output], {}, inlined)
-    graph = FunctionGraph(outputs=[out], clone=True, copy_inputs=False)
-    _stabilising().rewrite(graph)
-    return graph.outputs[0]
-
-
-@cache
-def _stabilising() -> GraphRewriter:
-    return optdb.query(RewriteDatabaseQuery(include=("canonicalize", "stabilize")))
+def _of_operation(r: ElementReader, variable: Variable, index: Index) -> int:
+    """Read an element of the result of an operation."""
+    node, op, inputs = variable.owner, variable.owner.op, variable.owner.inputs
+    match op:
+        case Elemwise() | ScalarOp():
+            return _elementwise(r, node, index)
+        case DimShuffle():
+            at, ndim = dict(zip(op.new_order, index)), inputs[0].type.ndim
+            return r.element(inputs[0], tuple(at.get(axis, r.const(0)) for axis in range(ndim)))
+        case CAReduce() | Softmax() | LogSoftmax() | LogSumExp():
+            return _along_axes(r, node, index)
+        case LogAddExp():
+            return _log_sum_exp(r, [r.element(i, index) for i in inputs])
+        case Dot():
+            return _dot_product(r, node, index)
+        case Blockwise() if type(op.core_op).__name__ in _OF_MATRICES:
+            return _OF_MATRICES[type(op.core_op).__name__](r, node, index)
+        case subtensor.Subtensor() | subtensor.AdvancedSubtensor():
+            return _subtensor(r, node, index)
+        case subtensor.IncSubtensor() | subtensor.AdvancedIncSubtensor():
+            return _set_subtensor(r, node, index)
+        case Reshape():
+            return _reshape(r, node, index)
+        case basic.Join():
+            return _join(r, node, index)
+        case basic.Split():
+            return _split(r, node, index, node.outputs.index(variable))
+        case CumOp():
+            return _cumulate(r, node, index)
+        case basic.ExtractDiag():
+            return _diagonal(r, node, index)
+        case CheckParameterValue():  # -inf where a condition on its parameters fails
+            out, *conditions = r.element(inputs[0], index), *map(r.element, inputs[1:])
+            return r.make("switch", r.fold("and", [r.const(True), *conditions]), out, -np.inf)
+        case basic.ARange():
+            start, _, step = map(r.element, inputs)
+            return r.make("add", start, r.make("mul", step, index[0]))
+        case basic.MakeVector():
+            return r.element(inputs[r.number(index[0])])
+        case Shape():
+            return r.const(r.shape(inputs[0])[r.number(index[0])])
+        case TensorFromXTensor() | XTensorFromTensor() | SpecifyShape() | basic.Alloc():
+            return r.element(inputs[0], index)
+        case basic.ScalarFromTensor() | basic.TensorFromScalar():
+            return r.element(inputs[0], index)
+    name = type(op.core_op if isinstance(op, Blockwise) else op).__name__
+    raise NotScalar(f"{name} has no scalar form")
 
 
 # --- elementwise operations, reductions, products ---------------------------------------------------
@@ -219,16 +454,21 @@ _FOLDS = {"Add", "Mul", "AND", "OR", "Maximum", "Minimum"}
 #: Values of reductions of no elements.
 _EMPTY = {"Add": 0.0, "Mul": 1.0, "AND": True, "OR": False}
 
+#: Operations on truth values, which PyTensor also applies to the bits of integers.
 _TRUTH_ONLY = {"AND", "OR", "XOR", "Invert"}
 
 
-def _name(scalar_op) -> str:
-    return type(scalar_op).__name__.removeprefix("Scalar")
-
-
-def _scalar(r: ElementReader, op, args: Sequence[int], dtype: str) -> int:
-    """Add a scalar operation on expressions."""
-    name = _name(op)
+def _elementwise(r: ElementReader, node, index: Index) -> int:
+    """Read an element of an elementwise operation, or the result of one on scalars, as in the indices of slices."""
+    op = node.op.scalar_op if isinstance(node.op, Elemwise) else node.op
+    name, dtype = type(op).__name__.removeprefix("Scalar"), node.outputs[0].type.dtype
+    if name == "Switch":  # the branch that is not taken may be invalid
+        known = r.graph.numbers[r.element(node.inputs[0], index)]
+        if known is not None:
+            return r.element(node.inputs[1 if known else 2], index)
+    if name == "Second":
+        return r.element(node.inputs[1], index)
+    args = [r.element(i, index) for i in node.inputs]
     if name in _TRUTH_ONLY and any(r.graph.nodes[a].kind != "b" for a in args):
         raise NotScalar(f"{name} of numbers has no scalar form")
     if name in _FOLDS:
@@ -284,117 +524,62 @@ _FORMS: dict[str, Callable[..., int]] = {
     "GammaIncC": partial(_incomplete_gamma, "GammaIncC"),
     "BetaInc": _incomplete_beta,
     "LogAddExp": lambda r, *terms: _log_sum_exp(r, terms),
-    "Second": lambda r, x, value: value,
     "Identity": lambda r, x: x,
 }
 
 
-@_rule.register(Elemwise)
-def _elemwise(r: ElementReader, node, index: Index) -> int:
-    """Read an element of an elementwise operation."""
-    op = node.op.scalar_op
-    if type(op).__name__ == "Switch":  # the branch that is not taken may be invalid
-        condition = r.broadcast(node.inputs[0], index)
-        known = r.graph.number(condition)
-        if known is not None:
-            return r.broadcast(node.inputs[1 if known else 2], index)
-    if type(op).__name__ == "Second":
-        return r.broadcast(node.inputs[1], index)
-    args = [r.broadcast(i, index) for i in node.inputs]
-    return _scalar(r, op, args, node.outputs[0].type.dtype)
-
-
-@_rule.register(DimShuffle)
-def _dimshuffle(r: ElementReader, node, index: Index) -> int:
-    """Read an element of a tensor with its axes in another order."""
-    (x,), at = node.inputs, dict(zip(node.op.new_order, index))
-    return r.element(x, tuple(at.get(axis, r.const(0)) for axis in range(x.type.ndim)))
-
-
-@_rule.register(CAReduce)
-def _reduce(r: ElementReader, node, index: Index) -> int:
-    """Read an element of a sum, product or another reduction."""
-    (x,) = node.inputs
-    own = _open_index(node, index)
-    name = _name(node.op.scalar_op)
-    if name == "Add" and own.count(None) == 1 and _is_product(x.owner):
-        numbers = map(r.const, range(r.shape(x)[own.index(None)]))
-        at = [tuple(k if i is None else i for i in own) for k in numbers]
-        return _sum_of_products(r, *([r.broadcast(f, i) for i in at] for f in x.owner.inputs))
-    terms = _block(r, x, own)
+def _along_axes(r: ElementReader, node, index: Index) -> int:
+    """Read an element of a reduction, as a sum or product, or of a softmax along axes."""
+    (x,), op = node.inputs, node.op
+    ndim = x.type.ndim
+    axes = {int(a) % ndim for a in np.atleast_1d(range(ndim) if op.axis is None else op.axis)}
+    fixed = iter(i for a, i in enumerate(index) if len(index) < ndim or a not in axes)
+    own = [None if a in axes else next(fixed) for a in range(ndim)]
+    block = [n for i, n in zip(own, r.shape(x)) if i is None]
+    at = []
+    for numbers in np.ndindex(*block):
+        entry = map(r.const, numbers)
+        at.append(tuple(next(entry) if i is None else i for i in own))
+    name = type(op.scalar_op).__name__.removeprefix("Scalar") if isinstance(op, CAReduce) else ""
+    if name == "Add" and len(axes) == 1 and isinstance(getattr(x.owner, "op", None), Elemwise):
+        factors = x.owner.inputs
+        if isinstance(x.owner.op.scalar_op, Mul) and len(factors) == 2:
+            return _sum_of_products(r, *([r.element(f, i) for i in at] for f in factors))
+    terms = [r.element(x, i) for i in at]
+    if not name:
+        log = _log_sum_exp(r, terms)
+        if isinstance(op, LogSumExp):
+            return log
+        out = r.make("sub", r.element(x, index), log)
+        return out if isinstance(op, LogSoftmax) else r.make("exp", out)
     if name not in _FOLDS or not (terms or name in _EMPTY):
         raise NotScalar(f"a reduction by {name} of {len(terms)} elements has no scalar form")
     return r.fold(name.lower(), terms) if terms else r.const(_EMPTY[name])
 
 
-def _block(r: ElementReader, x, own: Sequence[int | None]) -> list[int]:
-    """Return the elements of x at an index whose entries are None along some axes."""
-    out = []
-    for block in r.over([n for i, n in zip(own, r.shape(x)) if i is None]):
-        at = iter(block)
-        out.append(r.element(x, tuple(next(at) if i is None else i for i in own)))
-    return out
-
-
-def _axes(node) -> set[int]:
-    """Return the axes of its input along which a node computes."""
-    axis, ndim = node.op.axis, node.inputs[0].type.ndim
-    return {int(a) % ndim for a in np.atleast_1d(range(ndim) if axis is None else axis)}
-
-
-def _open_index(node, index: Index) -> list[int | None]:
-    """Return an index of the input of a reduction, with None along the axes over which it is reduced."""
-    axes, kept = _axes(node), iter(index)
-    return [None if a in axes else next(kept) for a in range(node.inputs[0].type.ndim)]
-
-
-def _is_product(node) -> bool:
-    """Whether a node is a product of two tensors."""
-    elementwise = node is not None and isinstance(node.op, Elemwise)
-    return elementwise and _name(node.op.scalar_op) == "Mul" and len(node.inputs) == 2
-
-
 def _sum_of_products(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int:
-    """Return a sum of products, a loop if it is a long one of data and consecutive parameters."""
-    loop = _loop(r, left, right) if len(left) >= _LONG else None
-    products = (r.make("mul", x, y) for x, y in zip(left, right))
-    return r.graph.sum(list(products)) if loop is None else loop
+    """Return a sum of products.
 
-
-def _loop(r: ElementReader, left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Return a dot product of columns with consecutive entries, or functions of parameters of the same form, or None."""
+    A long one of columns and consecutive entries, or functions of parameters of the same form, is a loop.
+    """
     g = r.graph
-    for data, factors in ((left, right), (right, left)):
-        columns = [_column(g, d) for d in data]
-        if None in columns:
+    for data, factors in ((left, right), (right, left)) if len(left) >= _LONG else ():
+        columns = [g.nodes[d] for d in data]
+        columns = [g.nodes[c.args[0]] if c.op == "float" else c for c in columns]
+        if any(c.op != "column" for c in columns):
             continue
-        first = _first_of_consecutive(g, factors) if r.loops else None
-        if first is None and r.families is not None and not any(map(g.depends, factors)):
+        first, entries = None, [g.nodes[f] for f in factors]
+        if r.loops and all((e.op, e.value) == ("entry", "eta") for e in entries):
+            places = [g.numbers[e.args[0]] for e in entries]
+            if None not in places and np.all(np.diff(places) == 1):
+                first = int(places[0])
+        if first is None and r.families is not None and not any(g.depends[f] for f in factors):
             first = r.families.add(factors)
         if first is not None:
-            return g.leaf("dot", ("eta", first, tuple(columns)))
-    return None
+            return g.make("dot", value=("eta", first, tuple(c.value for c in columns)))
+    return g.fold("add", [r.make("mul", x, y) for x, y in zip(left, right)])
 
 
-def _first_of_consecutive(g: Graph, factors: Sequence[int]) -> int | None:
-    """Return the position of the first of consecutive entries, or None."""
-    if any(g.nodes[f].op != "entry" or g.nodes[f].value != "eta" for f in factors):
-        return None
-    positions = [g.number(g.nodes[f].args[0]) for f in factors]
-    if None in positions or np.any(np.diff(positions) != 1):
-        return None
-    return int(positions[0])
-
-
-def _column(g: Graph, node: int) -> int | None:
-    """Return the number of the column that an expression is, or None."""
-    n = g.nodes[node]
-    if n.op == "float":
-        n = g.nodes[n.args[0]]
-    return n.value if n.op == "column" else None
-
-
-@_rule.register(Dot)
 def _dot_product(r: ElementReader, node, index: Index) -> int:
     """Read an element of a product of matrices or vectors."""
     a, b = node.inputs
@@ -402,12 +587,11 @@ def _dot_product(r: ElementReader, node, index: Index) -> int:
     rows, columns = index[: a.type.ndim - 1], index[a.type.ndim - 1 :]
     inner = a.type.shape[-1] or r.shape(b)[len(batch)]
     steps = [r.const(k) for k in range(inner)]
-    left = [r.broadcast(a, (*rows, k)) for k in steps]
-    right = [r.broadcast(b, (*batch, k, *columns)) for k in steps]
+    left = [r.element(a, (*rows, k)) for k in steps]
+    right = [r.element(b, (*batch, k, *columns)) for k in steps]
     return _sum_of_products(r, left, right)
 
 
-@_rule.register(CumOp)
 def _cumulate(r: ElementReader, node, index: Index) -> int:
     """Read an element of a cumulative sum or product."""
     (x,) = node.inputs
@@ -427,24 +611,8 @@ def _log_sum_exp(r: ElementReader, terms: Sequence[int]) -> int:
     top = r.fold("maximum", terms)
     # The result does not depend on the shift, which must be finite to avoid inf - inf.
     top = r.make("held", r.make("switch", r.make("isinf", top), 0.0, top))
-    total = r.graph.sum([r.make("exp", r.make("sub", t, top)) for t in terms])
+    total = r.fold("add", [r.make("exp", r.make("sub", t, top)) for t in terms])
     return r.make("add", r.make("log", total), top)
-
-
-@_rule.register(Softmax | LogSoftmax)
-def _softmax(r: ElementReader, node, index: Index) -> int:
-    """Read an element of a softmax or its logarithm."""
-    (x,) = node.inputs
-    axes = _axes(node)
-    own = [None if a in axes else i for a, i in enumerate(index)]
-    out = r.make("sub", r.element(x, index), _log_sum_exp(r, _block(r, x, own)))
-    return out if isinstance(node.op, LogSoftmax) else r.make("exp", out)
-
-
-@_rule.register(LogSumExp)
-def _log_sum_exp_of(r: ElementReader, node, index: Index) -> int:
-    """Read an element of the log of a sum of exponentials along axes."""
-    return _log_sum_exp(r, _block(r, node.inputs[0], _open_index(node, index)))
 
 
 # --- indexing, shapes --------------------------------------------------------------------------------
@@ -458,7 +626,7 @@ def _slice(r: ElementReader, at: slice) -> slice:
 
 def _inside(r: ElementReader, i: int, length: int) -> int:
     """Return an index from the start for one that may count from the end."""
-    number = r.graph.number(i)
+    number = r.graph.numbers[i]
     if number is not None:
         return r.const(int(number) + length if number < 0 else int(number))
     if not r.may_be_negative(i):
@@ -472,7 +640,6 @@ def _parts(node, x: Variable, rest: Sequence[Variable]) -> list:
     return parts + [slice(None)] * (x.type.ndim - len(parts))
 
 
-@_rule.register(subtensor.Subtensor | subtensor.AdvancedSubtensor)
 def _subtensor(r: ElementReader, node, index: Index) -> int:
     """Read an element of ``x[i, j, :]`` by NumPy's rules."""
     x, *rest = node.inputs
@@ -493,11 +660,10 @@ def _subtensor(r: ElementReader, node, index: Index) -> int:
             steps = r.make("mul", next(kept), r.const(chosen.step))
             own.append(r.make("add", steps, r.const(chosen.start)))
         else:
-            own.append(_inside(r, r.broadcast(part, at), length))
+            own.append(_inside(r, r.element(part, at), length))
     return r.element(x, tuple(own))
 
 
-@_rule.register(subtensor.IncSubtensor | subtensor.AdvancedIncSubtensor)
 def _set_subtensor(r: ElementReader, node, index: Index) -> int:
     """Read an element of an array of which a part was set or incremented."""
     x, y, *rest = node.inputs
@@ -505,7 +671,7 @@ def _set_subtensor(r: ElementReader, node, index: Index) -> int:
     chosen = tuple(_known(r, p) for p in _parts(node, x, rest))
     places = np.arange(math.prod(shape)).reshape(shape)[chosen]
     own = np.ravel_multi_index([r.number(i) for i in index], shape)
-    found = [r.broadcast(y, tuple(map(r.const, at))) for at in np.argwhere(places == own).tolist()]
+    found = [r.element(y, tuple(map(r.const, at))) for at in np.argwhere(places == own).tolist()]
     if found and node.op.set_instead_of_inc:
         return found[-1]
     return r.fold("add", [r.element(x, index), *found])
@@ -516,19 +682,10 @@ def _known(r: ElementReader, part) -> slice | np.ndarray:
     if isinstance(part, slice):
         return _slice(r, part)
     shape = r.shape(part)
-    numbers = [r.number(r.element(part, at)) for at in r.over(shape)]
+    numbers = [r.number(r.element(part, tuple(map(r.const, at)))) for at in np.ndindex(*shape)]
     return np.array(numbers, part.type.dtype).reshape(shape)
 
 
-def flat_position(graph: Graph, index: Index, shape: Sequence[int]) -> int:
-    """Return the position of an element in the flattened array."""
-    position = graph.const(0)
-    for i, n in zip(index, shape):
-        position = graph.make("add", graph.make("mul", position, graph.const(n)), i)
-    return position
-
-
-@_rule.register(Reshape)
 def _reshape(r: ElementReader, node, index: Index) -> int:
     """Read an element of a reshaped tensor."""
     (x, _), (out,) = node.inputs, node.outputs
@@ -543,13 +700,12 @@ def _reshape(r: ElementReader, node, index: Index) -> int:
     return r.element(x, tuple(reversed(own)))
 
 
-@_rule.register(basic.Join)
 def _join(r: ElementReader, node, index: Index) -> int:
     """Read an element of joined tensors."""
     axis = node.op.axis % len(index)
     sizes = [r.shape(p)[axis] for p in node.inputs]
     ends = np.cumsum(sizes)
-    number = r.graph.number(index[axis])
+    number = r.graph.numbers[index[axis]]
     if number is not None:
         k = int(np.searchsorted(ends, number, side="right"))
         own = r.const(int(number - ends[k] + sizes[k]))
@@ -568,7 +724,6 @@ def _join(r: ElementReader, node, index: Index) -> int:
     return out
 
 
-@_rule.register(basic.Split)
 def _split(r: ElementReader, node, index: Index, which: int) -> int:
     """Read an element of one part of a split tensor."""
     axis = node.op.axis
@@ -577,14 +732,6 @@ def _split(r: ElementReader, node, index: Index, which: int) -> int:
     return r.element(node.inputs[0], _with_entry(index, axis, own))
 
 
-@_rule.register(basic.ARange)
-def _arange(r: ElementReader, node, index: Index) -> int:
-    """Read an element of a range."""
-    start, _, step = (r.element(i) for i in node.inputs)
-    return r.make("add", start, r.make("mul", step, index[0]))
-
-
-@_rule.register(basic.ExtractDiag)
 def _diagonal(r: ElementReader, node, index: Index) -> int:
     """Read an element of a diagonal."""
     op, (x,), own = node.op, node.inputs, list(index[:-1])
@@ -598,18 +745,9 @@ def _diagonal(r: ElementReader, node, index: Index) -> int:
 # --- matrices -----------------------------------------------------------------------------------
 
 
-@_rule.register(Blockwise)
-def _blockwise(r: ElementReader, node, index: Index) -> int:
-    name = type(node.op.core_op).__name__
-    rule = {"Cholesky": _cholesky, "SolveTriangular": _solve_triangular, "Dot": _dot_product}
-    if name not in rule:
-        raise NotScalar(f"{name} has no scalar form")
-    return rule[name](r, node, index)
-
-
 def _matrix(r: ElementReader, variable, batch: Index) -> Callable[[int, int], int]:
     """Return the function that reads entries of a matrix in a batch."""
-    return lambda i, j: r.broadcast(variable, (*batch, r.const(i), r.const(j)))
+    return lambda i, j: r.element(variable, (*batch, r.const(i), r.const(j)))
 
 
 def _cholesky(r: ElementReader, node, index: Index) -> int:
@@ -620,7 +758,7 @@ def _cholesky(r: ElementReader, node, index: Index) -> int:
     if j > i:
         return r.const(0.0)
     a, factor = (_matrix(r, m, index[:-2]) for m in (node.inputs[0], node.outputs[0]))
-    known = r.graph.sum([r.make("mul", factor(i, k), factor(j, k)) for k in range(j)])
+    known = r.fold("add", [r.make("mul", factor(i, k), factor(j, k)) for k in range(j)])
     left = r.make("sub", a(i, j), known)
     return r.make("sqrt", left) if i == j else r.make("div", left, factor(j, j))
 
@@ -640,37 +778,12 @@ def _solve_triangular(r: ElementReader, node, index: Index) -> int:
         return r.element(node.outputs[0], (*batch, r.const(k), *tail))
 
     known = range(i) if op.lower else range(i + 1, size)
-    taken = r.graph.sum([r.make("mul", matrix(i, k), solution(k)) for k in known])
-    left = r.make("sub", r.broadcast(b, (*batch, r.const(i), *tail)), taken)
+    taken = r.fold("add", [r.make("mul", matrix(i, k), solution(k)) for k in known])
+    left = r.make("sub", r.element(b, (*batch, r.const(i), *tail)), taken)
     return left if op.unit_diagonal else r.make("div", left, matrix(i, i))
 
 
-@_rule.register(CheckParameterValue)
-def _check(r: ElementReader, node, index: Index) -> int:
-    """Read a value that is -inf where a condition on its parameters fails."""
-    out, *conditions = r.element(node.inputs[0], index), *map(r.element, node.inputs[1:])
-    return r.make("switch", r.fold("and", [r.const(True), *conditions]), out, -np.inf)
-
-
-# --- rules of one expression ----------------------------------------------------------------------
-
-
-def _same_element(r: ElementReader, node, index: Index) -> int:
-    return r.element(node.inputs[0], index)
-
-
-def _of_scalars(r: ElementReader, node, index: Index) -> int:
-    """Read an operation on scalars, as in the indices of slices."""
-    return _scalar(r, node.op, list(map(r.element, node.inputs)), node.outputs[0].type.dtype)
-
-
-for kind, rule in {
-    TensorFromXTensor | XTensorFromTensor | SpecifyShape: _same_element,
-    basic.ScalarFromTensor | basic.TensorFromScalar: _same_element,
-    ScalarOp: _of_scalars,
-    LogAddExp: lambda r, node, index: _log_sum_exp(r, [r.broadcast(i, index) for i in node.inputs]),
-    basic.Alloc: lambda r, node, index: r.broadcast(node.inputs[0], index),
-    basic.MakeVector: lambda r, node, index: r.element(node.inputs[r.number(index[0])]),
-    Shape: lambda r, node, index: r.const(r.shape(node.inputs[0])[r.number(index[0])]),
-}.items():
-    _rule.register(kind, rule)
+#: Functions that read an element of a product or a decomposition of each matrix in a batch.
+_OF_MATRICES: dict[str, Callable[..., int]] = {
+    "Cholesky": _cholesky, "SolveTriangular": _solve_triangular, "Dot": _dot_product
+}  # fmt: skip

@@ -21,7 +21,7 @@ from amc_pymc.reading.graphs import remembering
 from amc_pymc.reading.particles.densities import ParticleDensities
 from amc_pymc.reading.rows import NotRowFactorised
 from amc_pymc.reading.scalars import NotScalar
-from amc_pymc.steps.settings import grouped_by, named_vars
+from amc_pymc.steps.preparation import grouped_by, named_vars
 
 _log = logging.getLogger("amc_pymc")
 

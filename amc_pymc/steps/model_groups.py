@@ -11,7 +11,7 @@ import xarray as xr
 
 from pymc import Model
 
-from amc_pymc.reading.graphs import interpreted_mode
+from amc_pymc.reading.graphs import INTERPRETED
 
 
 def natural_values(model: Model) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
@@ -20,7 +20,7 @@ def natural_values(model: Model) -> Callable[[Mapping[str, np.ndarray]], dict[st
     outputs = [v for v in model.unobserved_value_vars if v.name not in hidden]
     names, inputs = [v.name for v in outputs], model.value_vars
     fn = model.compile_fn(
-        outputs, inputs=inputs, point_fn=False, on_unused_input="ignore", mode=interpreted_mode()
+        outputs, inputs=inputs, point_fn=False, on_unused_input="ignore", mode=INTERPRETED
     )
     return lambda point: dict(zip(names, fn(*(point[v.name] for v in inputs)), strict=True))
 

@@ -1,4 +1,4 @@
-"""Preparation of a ``pm.Model`` for samplers: densities, mode, control variate, Gaussian approximation, forecast."""
+"""What racing steps do before the first draw: arguments, densities, mode, control variate, moves, forecast."""
 
 from __future__ import annotations
 
@@ -7,37 +7,45 @@ import logging
 import time
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from pymc import Model
+from pymc.util import get_value_vars_from_user_vars
+from pytensor.graph.basic import Variable
 from scipy import linalg
 from threadpoolctl import threadpool_limits
 
+from amc_pymc.arguments import positive_int
 from amc_pymc.engine.jit import reports_of_compiling
 from amc_pymc.engine.row_kernels import row_bounds
 from amc_pymc.flags import flag
 from amc_pymc.progress import progress
 from amc_pymc.reading import extract_rows
-from amc_pymc.reading.coefficients import Coefficients
 from amc_pymc.reading.densities import ModelDensities, RowDensities, parts_of
-from amc_pymc.reading.factors import Factor, element_states
-from amc_pymc.reading.graphs import WithoutCaches, interpreted_function, log_density
+from amc_pymc.reading.factors import Factor, element_states, find_factors
+from amc_pymc.reading.graphs import interpreted_function, log_densities, lowered
 from amc_pymc.reading.group_densities import TOLERANCE, GroupedModel, choose_nodes
 from amc_pymc.reading.groups import take_groups
-from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.packed_rows import RowPacking
-from amc_pymc.reading.rows import choose_observed, possible_points
+from amc_pymc.reading.packed_rows import Coefficients
+from amc_pymc.reading.row_packing import RowPacking
+from amc_pymc.reading.rows import may_read_levels, possible_points
 from amc_pymc.rng import as_generator
-from amc_pymc.rows import InMemory, open_source, stored_rows
-from amc_pymc.steps.settings import Options, chosen_factor
-from amc_pymc.tall.mode import likelihood_mode, posterior_mode
-from amc_pymc.tall.racing.rules import AutoRace, ExactRace
-from amc_pymc.tall.samplers.compiled import unit_changes
-from amc_pymc.tall.samplers.preparation import (
+from amc_pymc.rows import InMemory, as_rows, open_source, stored_rows
+from amc_pymc.tall.decisions import fit_thinning, residuals
+from amc_pymc.tall.mode import (
+    GaussianFit,
+    fit_gaussian,
+    gaussian_factor,
+    likelihood_mode,
+    posterior_mode,
+)
+from amc_pymc.tall.racing import AutoRace, ExactRace, as_race
+from amc_pymc.tall.samplers.chain import Audits
+from amc_pymc.tall.samplers.fit import (
     Preparation,
     expected_acceptance,
     fit_surface,
@@ -46,21 +54,198 @@ from amc_pymc.tall.samplers.preparation import (
     probe_moves,
     with_forecast,
 )
-from amc_pymc.tall.samplers.raced import (
-    GaussianFit,
-    NoProxy,
-    Raced,
-    RacedModel,
-    fit_gaussian,
-    gaussian_factor,
-    surrogate_at,
-)
-from amc_pymc.tall.split import NoSurface
-from amc_pymc.tall.thinning import Thinning, fit_thinning
+from amc_pymc.tall.surrogate import no_surrogate, surrogate_at
+from amc_pymc.tall.terms import NoSurface
+from amc_pymc.tall.units import NoProxy, Raced, RacedModel
+
+_log = logging.getLogger("amc_pymc")
+
+# --- arguments ---------------------------------------------------------------------------------
+
+
+#: Default size of the first batch of groups, whose residuals are sums over many rows.
+_GROUPS = 20
+
+
+@dataclass(kw_only=True)
+class Options:
+    """Checked arguments shared by all racing steps; documented in RacingMetropolis.
+
+    ``race`` and ``audits`` become settings; ``race_of_groups`` is the race over groups instead of rows.
+    """
+
+    observed_vars: Sequence[Any] | None = None
+    delta: float | None = None
+    race: Any = "auto"
+    batch_size: int | None = None
+    audits: Any = 200
+    transitions_per_draw: Any = 1
+    rows: Any = None
+    marginalize: Any = None
+    progressbar: bool = True
+    race_of_groups: Any = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        named = self.race
+        self.race = self.race_of_groups = as_race(named, self.delta, self.batch_size)
+        if named in ("auto", "normal"):  # remainders of groups have no bounds
+            size = _GROUPS if self.batch_size is None else self.batch_size
+            self.race_of_groups = as_race("normal", self.delta, size)
+        if not isinstance(self.audits, Audits):
+            self.audits = Audits(self.audits)
+        if self.transitions_per_draw != "auto":
+            positive_int("transitions_per_draw", self.transitions_per_draw)
+        if self.rows is not None:
+            self.rows = as_rows(self.rows)
+        if self.marginalize in (None, "auto"):
+            return
+        one = not isinstance(self.marginalize, list | tuple)
+        self.marginalize = wanted = [self.marginalize] if one else list(self.marginalize)
+        if not wanted or not all(isinstance(v, str | Variable) for v in wanted):
+            raise ValueError(
+                "marginalize must be 'auto', None or variables with a value for each group, "
+                f"got {wanted}"
+            )
+
+
+# --- variables ------------------------------------------------------------------------------------
+
+
+#: Kind of the variables of a step, what it does with them, and where other variables belong.
+_KINDS = {
+    False: ("continuous", "moves", "Leave them out: pm.sample gives them a step of their own."),
+    True: ("discrete", "draws", "Give them to RacingMetropolis, or leave them to pm.sample."),
+}
+
+
+def chosen_vars(vars: Any, model: Model, step: str, *, discrete: bool = False) -> list[Any]:
+    """Return the value variables of continuous or discrete ``vars``; default: all of the model."""
+    (kind, does, advice), (other, *_) = _KINDS[discrete], _KINDS[not discrete]
+    own = [v for v in model.value_vars if v.dtype.startswith("float") is not discrete]
+    if vars is None or (isinstance(vars, list) and vars == [None]):
+        if not own:
+            raise ValueError(f"The model has no {kind} free variable for {step}")
+        return own
+    vars = named_vars("vars", vars if isinstance(vars, list | tuple) else [vars], model)
+    chosen = list(dict.fromkeys(get_value_vars_from_user_vars(vars, model)))
+    wrong = ", ".join(v.name for v in chosen if v not in own)
+    if wrong:
+        raise ValueError(
+            f"vars holds {other} variables ({wrong}); {step} {does} {kind} ones. {advice}"
+        )
+    return chosen
+
+
+def named_vars(argument: str, vars: Sequence[Any], model: Model) -> list[Any]:
+    """Return variables with free variables of the model in the place of their names."""
+    free = {rv.name: rv for rv in model.free_RVs}
+    unknown = [v for v in vars if isinstance(v, str) and v not in free]
+    if unknown:
+        raise ValueError(
+            f"{argument} names {', '.join(unknown)}; free variables of this model: "
+            f"{', '.join(free)}"
+        )
+    return [free[v] if isinstance(v, str) else v for v in vars]
+
+
+# --- local effects --------------------------------------------------------------------------------
+
+
+#: Why effects of rows in a store are not integrated out.
+_IN_STORE = "its rows are in a store, and groups must be in memory"
+#: Least number of levels for which a race over groups does not read most of them.
+_FEW_LEVELS = 250
+#: Maximum number of rows for which reading most groups is cheap.
+_FEW_ROWS = 20_000
+#: Number of rows per level from which effects of few levels stay among the parameters: they are often nearly Gaussian,
+#: and a decision then reads some hundred rows. Where moves are rejected, as with rare events, draws take more of them.
+_INFORMED = 250
+
+
+def chosen_factor(model: Model, active_names: Sequence[str], options: Options) -> Factor | None:
+    """Return the factor that a step integrates out, None if it integrates none out.
+
+    By default, this is the factor with the most levels among those whose variables are all sampled,
+    if a race over its groups is worthwhile.
+
+    Raises
+    ------
+    ValueError
+        If ``marginalize`` names variables that cannot be integrated out.
+    """
+    wanted = options.marginalize
+    if wanted is None:
+        return None
+    grouped = may_read_levels(model, options.observed_vars)
+    factors = find_factors(model, options.observed_vars) if grouped else []
+    if options.rows is not None:
+        factors = [replace(f, reason=f.reason or _IN_STORE) for f in factors]
+    if wanted != "auto":
+        factor = grouped_by(wanted, factors, model, "marginalize")
+        problem = _not_sampled(factor, active_names)
+        if problem:
+            raise ValueError(f"marginalize names {factor.label}, but {problem}")
+        return factor
+    chosen = next((f for f in factors if not _reason_against(f, active_names)), None)
+    if chosen is not None:
+        _log.info(
+            "Integrating %s out: %s groups of %.3g rows on average. Races read groups.",
+            chosen.label, f"{chosen.n_levels:,}", chosen.levels.size / chosen.n_levels,
+        )  # fmt: skip
+    elif factors:
+        reasons = (f"{f.label}: {_reason_against(f, active_names)}" for f in factors)
+        _log.info("Not integrated out: %s.", "; ".join(reasons))
+    return chosen
+
+
+def _reason_against(factor: Factor, active_names: Sequence[str]) -> str:
+    """Return why a factor is not integrated out by default; empty if it may be."""
+    problem = factor.reason or _not_sampled(factor, active_names)
+    n, levels = factor.levels.size, factor.n_levels
+    pays = levels >= _FEW_LEVELS or (n <= _FEW_ROWS and n < _INFORMED * levels)
+    if problem or pays:
+        return problem
+    return (
+        f"a race over {levels:,} groups of {n / levels:,.0f} rows each would read most of them "
+        f"(marginalize={list(factor.variables)} insists)"
+    )
+
+
+def _not_sampled(factor: Factor, active_names: Sequence[str]) -> str:
+    """Return why a step that samples some variables cannot integrate a factor out; empty if it can."""
+    pairs = zip(factor.names, factor.variables, strict=True)
+    missing = ", ".join(user for name, user in pairs if name not in active_names)
+    if missing:
+        return f"vars leaves out {missing}"
+    return "" if set(active_names) - set(factor.names) else "vars names nothing besides"
+
+
+def grouped_by(wanted: Any, factors: Sequence[Factor], model: Model, argument: str) -> Factor:
+    """Return the factor of the variables named in an argument."""
+    wanted = wanted if isinstance(wanted, list | tuple) else [wanted]
+    named = named_vars(argument, wanted, model)
+    names = {v.name for v in get_value_vars_from_user_vars(named, model)}
+    factor = next((f for f in factors if names <= set(f.names)), None)
+    if factor is None:
+        known = "; ".join(f.label for f in factors) or "none"
+        users = {str(model.values_to_rvs[v].name) for v in model.value_vars if v.name in names}
+        raise ValueError(
+            f"{argument} names {', '.join(sorted(users))}, which is not one grouping factor of this "
+            "model's rows: each of them must read one entry, found by a single index in the data. "
+            f"Grouping factors: {known}."
+        )
+    if factor.reason:
+        raise ValueError(
+            f"{argument} names {factor.label}, which cannot be integrated out: {factor.reason}"
+        )
+    return factor
+
+
+# --- preparation -------------------------------------------------------------------------------
+
 
 #: Seed of subsamples, probes, and points at which packed rows are checked; independent of the user's seed.
 _SEED = 20161
-_log = logging.getLogger("amc_pymc")
 #: Forecast acceptance rates below which moves get heavier tails, and below which the expansion at the mode is tried too:
 #: it had 0.85 for an ARCH model of order 5, where the expansion in coefficients had 0.
 _FITS_WELL, _POOR = 0.9, 0.05
@@ -120,7 +305,24 @@ def prepare(
         names = [n for n in active_names if n in continuous] or active_names
         stored = stored_densities(model, names, options, point)
     with stages(_TAKING_APART, options.progressbar) as say:
-        densities = stored or _densities(model, factor, options, point)
+        densities: ModelDensities | GroupedModel | None = stored
+        if factor is not None:
+            densities = grouped_densities(model, factor, options.observed_vars, point)
+            if densities.expand.size < densities.reads.size:
+                if options.marginalize != "auto":
+                    raise ValueError(
+                        f"marginalize names {factor.label}, and the rows depend on discrete variables "
+                        "besides: their control variate would not hold. Sum these out, or pass "
+                        "marginalize=None."
+                    )
+                _log.info(
+                    "Not integrating %s out after all: the rows depend on discrete variables besides.",
+                    factor.label,
+                )
+                densities = None
+        if densities is None:
+            densities = ModelDensities(model, options.observed_vars)
+            check_densities(model, densities, point)
         preparing = _Preparing(model, active_names, options, fit, densities, point, say)
         try:
             prepared = preparing.run()
@@ -140,7 +342,8 @@ def surface_alone(
     """
     options, names = Options(progressbar=progressbar), [v.name for v in model.value_vars]
     with stages(_TAKING_APART, progressbar) as say:
-        densities = checked_densities(model, options, point)
+        densities = ModelDensities(model)
+        check_densities(model, densities, point)
         return _Preparing(model, names, options, True, densities, point, say).with_surface()
 
 
@@ -155,63 +358,40 @@ def stages(text: str, progressbar: bool) -> Iterator[Callable[[str], None]]:
         def say(changed: str) -> None:
             nonlocal text
             text = changed
-            bar.advance()
-            bar.update(description=text)
+            bar.advance(1, text)
 
         def compiling(name: str) -> None:
-            bar.update(description=f"Compiling {name}, once per installation" if name else text)
+            bar.advance(0, f"Compiling {name}, once per installation" if name else text)
 
         with reports_of_compiling(compiling), threadpool_limits(1, "blas"):
             yield say
 
 
-def moved_coordinates(layout: FlatLayout, active_names: Sequence[str]) -> np.ndarray:
-    """Return the coordinates of the continuous variables that a step moves."""
-    return layout.indices(
-        [n for n in active_names if n in layout.names and layout.is_continuous(n)]
-    )
-
-
 # --- densities ------------------------------------------------------------------------------------
 
 
-def _densities(
-    model: Model, factor: Factor | None, options: Options, point: dict[str, np.ndarray]
-) -> ModelDensities | GroupedModel:
-    """Return the densities of the factor's groups, or of rows if there is none."""
-    if factor is not None:
-        densities = grouped_densities(model, factor, options.observed_vars, point)
-        if densities.expand.size >= densities.reads.size:
-            return densities
-        if options.marginalize != "auto":
-            raise ValueError(
-                f"marginalize names {factor.label}, and the rows depend on discrete variables "
-                "besides: their control variate would not hold. Sum these out, or pass "
-                "marginalize=None."
-            )
-        _log.info(
-            "Not integrating %s out after all: the rows depend on discrete variables besides.",
-            factor.label,
-        )
-    return checked_densities(model, options, point)
-
-
-def checked_densities(
-    model: Model, options: Options, point: dict[str, np.ndarray]
-) -> ModelDensities:
-    """Decompose the model, and check at a point that its densities add up."""
-    densities = plain_densities(model, options, point)
-    check_densities(model, densities, point)
-    return densities
-
-
-def check_densities(model: Model, densities: ModelDensities, point: dict[str, np.ndarray]) -> None:
-    """Raise an error if rows are not finite at a point, or densities do not add up."""
-    start = densities.layout.ravel(point)
+def check_densities(
+    model: Model, densities: ModelDensities | GroupedModel, point: dict[str, np.ndarray]
+) -> None:
+    """Raise an error if rows are not finite at a point, or densities do not add up to that of the model."""
+    start = densities.ravel(point)
     check_rows_finite(densities, start, "the initial point")
-    got = densities.all_values(start).sum() + densities.rest_value_and_gradient(start)[0]
-    terms = [*model.basic_RVs, *model.potentials]
-    _check_sum(model, densities.layout.unravel(start), float(got), terms)
+    got = densities.rest_value_and_gradient(start)[0]
+    if isinstance(densities, GroupedModel):
+        got += densities.complete(start, densities.effects(point))
+        got -= densities.groups.centring.log_jacobian(start)
+    else:
+        got += sum(map(np.sum, densities.value_chunks(start)))
+    whole = lowered(log_densities(model, [*model.basic_RVs, *model.potentials]))
+    fn = interpreted_function(model.value_vars, whole)
+    expected = float(sum(map(np.sum, fn(*(point[v.name] for v in model.value_vars)))))
+    if not np.isfinite(expected):
+        raise ValueError(f"The model's logp is {expected} at the initial point; start elsewhere")
+    if not abs(got - expected) <= 1e-8 * max(1.0, abs(expected)):
+        raise ValueError(
+            f"The rows and the rest add up to a log density of {got}, the model says {expected}. "
+            "Please report this model as a bug of amc_pymc."
+        )
 
 
 def grouped_densities(
@@ -227,59 +407,25 @@ def grouped_densities(
     terms = [model.values_to_rvs[v] for v in local]
     terms += [v for v in model.basic_RVs if v.name in groups.observed_vars]
     others = [v for v in [*model.basic_RVs, *model.potentials] if v not in set(terms)]
-    densities = GroupedModel(groups, log_density(model, others), kept)
-    start = densities.ravel(point)
-    got = densities.complete(start, densities.effects(point))
-    got += densities.rest_value_and_gradient(start)[0] - groups.centring.log_jacobian(start)
-    _check_sum(model, point, got, [*terms, *others])
-    check_rows_finite(densities, start, "the initial point")
+    densities = GroupedModel(groups, log_densities(model, others), kept)
+    check_densities(model, densities, point)
     return densities
-
-
-def plain_densities(model: Model, options: Options, point: dict[str, np.ndarray]) -> ModelDensities:
-    """Decompose the model into densities of rows and the rest."""
-    observed = choose_observed(model, options.observed_vars)
-    layout = FlatLayout.from_model(model, point)
-    factors = [*model.basic_RVs, *model.potentials]
-    rest = log_density(model, [v for v in factors if v not in observed])
-    rows = extract_rows(model, observed)
-    # Rows that depend on nothing are expanded in all variables: they are their control variates then.
-    read = rows.value_vars or layout.names
-    expand = layout.indices([n for n in read if layout.is_continuous(n)])
-    return ModelDensities(rows, rest, model.value_vars, expand=expand)
 
 
 def check_rows_finite(densities: RacedModel, x: np.ndarray, where: str) -> None:
     """Raise a ValueError that names rows whose log-likelihood is not finite."""
-    if densities.all_finite(x):
-        return
     unit, number, first = densities.unit, 0, 0
     shown: list[str] = []
     for values in densities.value_chunks(x):
         found = np.flatnonzero(~np.isfinite(values))
         shown += [f"{unit} {first + n}: {values[n]}" for n in found[: 5 - len(shown)]]
         number, first = number + found.size, first + values.size
+    if not number:
+        return
     raise ValueError(
         f"The log-likelihood of {', '.join(densities.observed_vars)} is not finite at {where} in {number} "
         f"of {first} {unit}s ({', '.join(shown)}{', ...' if number > 5 else ''}). Clean these {unit}s or "
         "start where they are possible."
-    )
-
-
-def _check_sum(
-    model: Model, point: dict[str, np.ndarray], got: float, terms: Sequence[Any]
-) -> None:
-    """Check a value against the model's log density of some terms."""
-    whole = log_density(model, terms)
-    fn = interpreted_function(model.value_vars, whole)
-    expected = float(fn(*(point[v.name] for v in model.value_vars)))
-    if np.isfinite(expected) and abs(got - expected) <= 1e-8 * max(1.0, abs(expected)):
-        return
-    if not np.isfinite(expected):
-        raise ValueError(f"The model's logp is {expected} at the initial point; start elsewhere")
-    raise ValueError(
-        f"The rows and the rest add up to a log density of {got}, the model says {expected}. "
-        "Please report this model as a bug of amc_pymc."
     )
 
 
@@ -298,20 +444,22 @@ def stored_densities(
     """
     rows = options.rows
     assert rows is not None
-    plain = plain_densities(model, options, point)
-    left = [n for n in plain.layout.names_at(plain.reads) if n not in active_names]
+    placeholders = extract_rows(model, options.observed_vars)
+    left = [n for n in placeholders.value_vars if n not in active_names]
     if left:
         raise ValueError(
             f"vars leaves out {', '.join(left)}, on which rows depend: with rows=, other steps would see "
             "the placeholders only. Let this step sample all variables that rows read: RacingMetropolis "
             "continuous ones, RacingGibbs discrete ones, and sum others out."
         )
-    _, around = possible_points(model, plain.layout, dict(point), as_generator(_SEED), 2)
-    packing = RowPacking(model, plain.rows, plain.ravel(point), around, *plain.rest_graph)
+    layout = placeholders.layout
+    _, around = possible_points(model, layout, dict(point), as_generator(_SEED), 2)
+    packing = RowPacking(model, placeholders, layout.ravel(point), around)
     source = open_source(rows, packing.placeholders)
-    check_densities(model, plain.of_packed(packing.placeholder_rows()), point)
+    densities = ModelDensities(model, options.observed_vars, packing.placeholder_rows())
+    check_densities(model, densities, point)
     store = stored_rows(rows, source, packing, progressbar=options.progressbar)
-    return plain.of_packed(packing.packed(store))
+    return densities.of_packed(packing.packed(store))
 
 
 # --- control variate and moves --------------------------------------------------------------------
@@ -328,15 +476,25 @@ class _Preparing:
         self.densities, self.layout, self.say = densities, densities.layout, say
         self.groups = None if densities.factor is None else densities
         self.rows = densities if densities.factor is None else None
-        self.active = moved_coordinates(self.layout, active_names)
-        self.continuous = moved_coordinates(self.layout, self.layout.names)
+        layout = self.layout
+        #: Coordinates of all continuous variables, and of those that the step moves.
+        self.continuous = np.flatnonzero(~layout.discrete)
+        self.active = np.intersect1d(self.continuous, layout.indices(active_names))
+        #: States of the elements of discrete variables that have bounds.
+        self.states: dict[str, list[np.ndarray]] = {}
+        for v in model.value_vars:
+            if v.name in layout.names and v.name not in layout.continuous:
+                with contextlib.suppress(ValueError):  # unbounded
+                    self.states[v.name] = element_states(model, v)
         self.rng = as_generator(_SEED)
         #: Number of units on which the mode search starts.
         self.subsample = max(1, _SUBSAMPLE * densities.n_units // densities.n_rows)
         start = densities.ravel(point)
         self.bare = Preparation(densities, densities, start)
-        if self.rows is not None:
-            self.bare = Preparation(densities, self.rows.raced, start, self.rows.coefficients)
+        if self.rows is not None and self.rows.packed.coefficients is not None:
+            self.bare = Preparation(
+                densities, self.rows.raced, start, self.rows.packed.coefficients
+            )
 
     def run(self) -> Preparation:
         """Return the preparation with a control variate; raise ``NoProxy`` if none is possible."""
@@ -358,10 +516,11 @@ class _Preparing:
         """Return the preparation without a control variate, for draws of discrete variables or for an error."""
         flags, spent = self.bare.flags, self.densities.rows_evaluated
         if not self.wanted:
-            cast(RowDensities, self.bare.raced).forget_expansion()
+            self.bare.raced.expand = np.empty(0, np.int64)
             if self.options.race.delta > _SMALL_DELTA:
                 flags += (flag("no_control_variate", reason=reason),)
-        return replace(self.bare, rows_spent=spent, no_proxy=reason, flags=flags)
+        zero = no_surrogate(self.bare.eta(self.bare.start))
+        return replace(self.bare, surrogate=zero, rows_spent=spent, no_proxy=reason, flags=flags)
 
     def finished(self, prepared: Preparation) -> Preparation:
         """Choose quadrature nodes, measure residuals, and forecast decisions."""
@@ -398,9 +557,11 @@ class _Preparing:
         if bare.cut is not None and cast(Coefficients, bare.cut).chosen:
             return None
         self.refuse_many(bare.raced.expand.size)
-        blocks = [np.r_[s] for n, s in layout.slices.items() if layout.is_continuous(n)]
-        own = ((v, states) for v, states in self._states() if v in self.names)
-        binary = [v for v, states in own if all(np.array_equal(k, [0, 1]) for k in states)]
+        blocks = [np.r_[layout.slices[n]] for n in layout.continuous]
+        binary = [
+            v for v, states in self.states.items()
+            if v in self.names and all(np.array_equal(k, [0, 1]) for k in states)
+        ]  # fmt: skip
         self.say("Searching the mode")
         try:
             return fit_surface(
@@ -409,13 +570,6 @@ class _Preparing:
         except NoSurface as reason:
             _log.debug("Prior times surrogate is not used: %s", reason)
             return None
-
-    def _states(self) -> Iterator[tuple[str, list[np.ndarray]]]:
-        """Yield the discrete variables that have bounds, and the states of their elements."""
-        for v in self.model.value_vars:
-            if v.name in self.layout.names and not self.layout.is_continuous(v.name):
-                with contextlib.suppress(ValueError):  # unbounded
-                    yield v.name, element_states(self.model, v)
 
     # --- Taylor polynomials at a mode -----------------------------------------------------------
 
@@ -456,7 +610,7 @@ class _Preparing:
             self.refuse_many(self.densities.reads.size)
             return True
         rows = self.rows.rows
-        discrete = [n for n in rows.value_vars if not self.layout.is_continuous(n)]
+        discrete = [n for n in rows.value_vars if n not in self.layout.continuous]
         if discrete:
             self._check_states(discrete)
         raced: Raced = self.bare.raced if discrete else self.densities
@@ -479,7 +633,7 @@ class _Preparing:
                 "quantity that can be expanded"
             )
         points = possible_points(self.model, layout, layout.unravel(start), self.rng, _POSSIBLE)
-        for name, states in self._states():  # of others, draws from the prior must suffice
+        for name, states in self.states.items():  # of others, draws from the prior must suffice
             if name in names:
                 where = layout.slices[name]
                 pairs = [(c, s) for c, k in zip(range(where.start, where.stop), states) for s in k]
@@ -525,7 +679,7 @@ def _with_weights(prepared: Preparation) -> Preparation:
 def _with_nodes(prepared: Preparation, model: GroupedModel) -> Preparation:
     """Choose the nodes of the quadrature, and expand groups with these."""
     fit, surrogate = prepared.fit, prepared.surrogate
-    assert fit is not None and surrogate is not None
+    assert fit is not None
     # The mode and points around it, which do not depend on the order of the variables.
     at, labels = fit.coordinates, model.layout.labels()
     values, vectors = linalg.eigh(fit.precision[np.ix_(at, at)])
@@ -547,46 +701,46 @@ def _with_thinning(
 ) -> Preparation:
     """Add bounds of all rows, if they are known and thinned decisions cost less than those of the race."""
     raced, fit, surrogate = prepared.raced, prepared.fit, prepared.surrogate
-    if fit is None or surrogate is None or prepared.kinked:
+    if fit is None or prepared.kinked:
         return prepared
-    if not isinstance(raced, RowDensities) or raced.coefficients is not None:
+    if not isinstance(raced, RowDensities) or raced.packed.coefficients is not None:
         return prepared
     assert raced.packed.program is not None
-    bounds = row_bounds(raced.packed.program, raced.packed.data, raced.release)
+    bounds = row_bounds(raced.packed.program, raced.store.data, raced.store.release)
     if bounds is None:
         return prepared
     covariance = _covariance(prepared, fit)
     if not np.diag(covariance)[raced.reads].all():  # rows read what does not vary as it is
         return prepared
     thinning = fit_thinning(bounds, raced.n_units, surrogate.centre, covariance)
-    if thinning is not None and isinstance(race, AutoRace):
-        forecast = prepared.forecast
-        step, lost = _STEP + active.size**2 / _PRODUCTS, _lost(prepared, thinning)
+    if thinning is None:
+        return prepared
+    if isinstance(race, AutoRace):
+        # Minus the logarithm of the chance that thinning accepts a move of which nothing else is known.
+        rng, lost, n_thinned = as_generator(_SEED), 0.0, raced.n_units - thinning.exact.size
+        units = np.setdiff1d(rng.integers(0, raced.n_units, _SOME), thinning.exact)
+        if units.size:
+            args = surrogate.centre, units
+            changes = [residuals(raced.rewards, p, *args)[1] for p in probe_moves(prepared, rng)]
+            lost = -np.minimum(changes, 0.0).mean() * n_thinned
+        forecast, step = prepared.forecast, _STEP + active.size**2 / _PRODUCTS
         if lost > _MOST_LOST or (step + thinning.expected) * np.exp(lost) > step + forecast.rows:
             return prepared
         most = min(thinning.most, _MORE_ROWS * forecast.rows - thinning.exact.size)
         thinning = thinning._replace(most=most)
-    if thinning is None:
-        return prepared
     _log.info("Decisions are exact, and read %.2g rows on average.", thinning.expected)
-    return replace(prepared, tables=SharedThinning(thinning))
-
-
-def _lost(prepared: Preparation, thinning: Thinning) -> float:
-    """Return minus the logarithm of the chance that thinning accepts a move of which nothing else is known."""
-    rng, raced, centre = as_generator(_SEED), prepared.raced, thinning.centre
-    units = np.setdiff1d(rng.integers(0, raced.n_units, _SOME), thinning.exact)
-    if not units.size:
-        return 0.0
-    probes = probe_moves(prepared, rng)
-    changes = [unit_changes(raced.rewards, points, centre, units) for points in probes]
-    return float(-np.minimum(changes, 0.0).mean() * (raced.n_units - thinning.exact.size))
+    tables: dict[str, InMemory] = {}
+    for name in _TABLES:
+        table = getattr(thinning, name)
+        tables[name] = InMemory(table.shape, partial(np.copyto, src=table), table.dtype)
+    shared: dict[str, Any] = {name: table.data for name, table in tables.items()}
+    return replace(prepared, thinning=thinning._replace(**shared), tables=tables)
 
 
 def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
     """Return an approximate covariance (E, E) of what rows read."""
     surface, surrogate = prepared.surface, prepared.surrogate
-    assert surface is not None and surrogate is not None
+    assert surface is not None
     size: int = prepared.raced.layout.size
     if prepared.cut is None and not surface.moving:
         inside = np.ix_(fit.coordinates, fit.coordinates)
@@ -600,22 +754,3 @@ def _covariance(prepared: Preparation, fit: GaussianFit) -> np.ndarray:
     found[left_out, left_out] = 1.0 / curvature[left_out]  # coefficients without their indicators
     weight = len(surface.draws) / (len(surface.draws) + size)
     return weight * found + (1.0 - weight) * np.diag(np.diag(found))
-
-
-class SharedThinning(WithoutCaches):
-    """A thinning whose tables, if they are large, are in shared memory and not in pickles."""
-
-    def __init__(self, thinning: Thinning):
-        self._tables = {name: _shared(getattr(thinning, name)) for name in _TABLES}
-        none: dict[str, Any] = dict.fromkeys(_TABLES)
-        self._rest = thinning._replace(**none)
-
-    @cached_property
-    def thinning(self) -> Thinning:
-        """The thinning with its tables."""
-        tables: dict[str, Any] = {n: table.data for n, table in self._tables.items()}
-        return self._rest._replace(**tables)
-
-
-def _shared(table: np.ndarray) -> InMemory:
-    return InMemory(table.shape, lambda out: np.copyto(out, table), table.dtype)

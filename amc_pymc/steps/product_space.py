@@ -24,17 +24,17 @@ from amc_pymc.arguments import positive_int, positive_or_none
 from amc_pymc.flags import flag, flag_attributes, warn_of
 from amc_pymc.progress import ProgressReport, progress
 from amc_pymc.reading.densities import ModelDensities
-from amc_pymc.reading.graphs import context_model, interpreted_mode, remembering
+from amc_pymc.reading.graphs import INTERPRETED, context_model, remembering
 from amc_pymc.reading.rows import choose_observed
 from amc_pymc.results import declared_dataset, described
 from amc_pymc.results.tables import RACE_STATS, SPACE, SPACE_STATS
 from amc_pymc.rng import RandomSeed, as_generator, spawn_generators
 from amc_pymc.runs import JobReport, number_of_cores, run_jobs
 from amc_pymc.steps.model_groups import add_data_groups, draws_group, natural_values
+from amc_pymc.steps.preparation import Options, chosen_vars
 from amc_pymc.steps.racing_metropolis import metropolis_sampler
 from amc_pymc.steps.racing_step import wrong_decisions
-from amc_pymc.steps.settings import Options, chosen_vars
-from amc_pymc.tall.racing.rules import Race
+from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import gibbs, metropolis
 from amc_pymc.tall.samplers.chain import Audits, report
 from amc_pymc.tall.samplers.index import ModelSpace
@@ -160,7 +160,15 @@ def sample_product_space(
     limit, started = positive_or_none("max_time", max_time), time.time()
     as_generator(random_seed)  # raises an error if it is no seed
     workers = number_of_cores(cores, chains)
-    options = Options.among(locals())
+    options = Options(
+        observed_vars=observed_vars,
+        delta=delta,
+        race=race,
+        batch_size=batch_size,
+        audits=audits,
+        transitions_per_draw=transitions_per_draw,
+        progressbar=progressbar,
+    )
     if workers > 1:
         multiprocessing.get_context(mp_ctx if isinstance(mp_ctx, str) else None)
     _check_same_rows(names, [_observed(models[n], n, observed_vars) for n in names])
@@ -251,11 +259,12 @@ def _check_same_rows(names: Sequence[str], observed: Sequence[list[np.ndarray]])
 def _observed(model: Model, name: str, observed_vars: Sequence[Any] | None) -> list[np.ndarray]:
     """Return the values of the observed variables that are raced."""
     try:
-        values = [model.rvs_to_values[rv] for rv in choose_observed(model, observed_vars)]
+        observed, _ = choose_observed(model, observed_vars)
+        values = [model.rvs_to_values[rv] for rv in observed]
     except ValueError as error:
         raise type(error)(f"models[{name!r}]: {error}") from error
     return [
-        np.asarray(v.data if isinstance(v, Constant) else v.eval(mode=interpreted_mode()), float)
+        np.asarray(v.data if isinstance(v, Constant) else v.eval(mode=INTERPRETED), float)
         for v in values
     ]
 

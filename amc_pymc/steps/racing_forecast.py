@@ -15,10 +15,10 @@ import numpy as np
 from pymc import Model
 
 from amc_pymc.flags import Flag, warn_of
+from amc_pymc.reading.densities import ModelDensities
 from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.rows import Rows
-from amc_pymc.steps.preparation import checked_densities, prepare
-from amc_pymc.steps.settings import Options, chosen_vars
+from amc_pymc.steps.preparation import Options, chosen_vars, prepare
 
 #: Gradients per effective draw of NUTS where the posterior suits it; steep hierarchies take ten times as many.
 _GRADIENTS = 15
@@ -136,7 +136,14 @@ def racing_forecast(
     True
     """
     model = context_model(model)
-    options = Options.among(locals())
+    options = Options(
+        observed_vars=observed_vars,
+        delta=delta,
+        batch_size=batch_size,
+        marginalize=marginalize,
+        rows=rows,
+        progressbar=progressbar,
+    )
     moved = [v.name for v in chosen_vars(vars, model, "RacingMetropolis")]
     names = moved if vars is not None else [v.name for v in model.value_vars]
     point = initial_point_of(model)
@@ -164,7 +171,7 @@ def racing_forecast(
     assert surface is not None and fit is not None
     gradient = of_rows = _seconds(lambda: densities.value_and_gradient(fit.mean))
     if factor is not None:  # NUTS integrates nothing out
-        rows_alone = checked_densities(model, options, point)
+        rows_alone = ModelDensities(model, options.observed_vars)
         start = rows_alone.layout.ravel(point)
         of_rows = _seconds(lambda: rows_alone.value_and_gradient(start))
     # Effective draws per CPU second, of races from correlations on the surrogate.

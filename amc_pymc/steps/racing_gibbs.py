@@ -19,13 +19,12 @@ from amc_pymc.reading.factors import element_states
 from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.results.tables import GIBBS_STATS
 from amc_pymc.rows import Rows
-from amc_pymc.steps.preparation import prepare
+from amc_pymc.steps.preparation import Options, chosen_vars, prepare
 from amc_pymc.steps.racing_step import RacingStep, stat_dtypes
-from amc_pymc.steps.settings import Options, chosen_vars
-from amc_pymc.tall.racing.rules import Race
+from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import gibbs
 from amc_pymc.tall.samplers.chain import Audits
-from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.fit import Preparation
 
 
 class RacingGibbs(RacingStep):
@@ -139,15 +138,30 @@ class RacingGibbs(RacingStep):
         blocked: bool = True,
         progressbar: bool = True,
     ):
-        options, model = Options.among(locals()), context_model(model)
+        options = Options(
+            observed_vars=observed_vars,
+            delta=delta,
+            race=race,
+            batch_size=batch_size,
+            audits=audits,
+            transitions_per_draw=transitions_per_draw,
+            rows=rows,
+            progressbar=progressbar,
+        )
+        model = context_model(model)
         most = positive_int("max_states", max_states)
         value_vars = chosen_vars(vars, model, type(self).__name__, discrete=True)
         names, point = [v.name for v in value_vars], initial_point_of(model)
         possible = _states(model, value_vars, most, point)
         prepared = prepare(model, names, options, point=point, fit=False)
         elements = _elements(prepared, possible)
-        settings = options.sampler_settings()
-        sampler = gibbs.Gibbs(prepared=prepared, elements=elements, **settings)
+        sampler = gibbs.Gibbs(
+            prepared=prepared,
+            elements=elements,
+            race=options.race,
+            audits=options.audits,
+            transitions=options.transitions_per_draw,
+        )
         self._set_up(sampler, model, value_vars, rng, options.progressbar)
 
 

@@ -22,14 +22,13 @@ from amc_pymc.reading.graphs import context_model, initial_point_of, remembering
 from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.results.tables import METROPOLIS_STATS
 from amc_pymc.rows import Rows
-from amc_pymc.steps.preparation import moved_coordinates, prepare
+from amc_pymc.steps.preparation import Options, chosen_vars, prepare
 from amc_pymc.steps.racing_step import RacingStep, stat_dtypes
-from amc_pymc.steps.settings import Options, chosen_vars
-from amc_pymc.tall.racing.rules import Race
+from amc_pymc.tall.racing import Race
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.chain import Audits
+from amc_pymc.tall.samplers.fit import Preparation
 from amc_pymc.tall.samplers.metropolis import Metropolis
-from amc_pymc.tall.samplers.preparation import Preparation
 
 _log = logging.getLogger("amc_pymc")
 #: Number of proposals for each group's local effects per draw.
@@ -240,7 +239,18 @@ class RacingMetropolis(RacingStep):
         blocked: bool = True,
         progressbar: bool = True,
     ):
-        options, model = Options.among(locals()), context_model(model)
+        options = Options(
+            observed_vars=observed_vars,
+            delta=delta,
+            race=race,
+            batch_size=batch_size,
+            audits=audits,
+            transitions_per_draw=transitions_per_draw,
+            rows=rows,
+            marginalize=marginalize,
+            progressbar=progressbar,
+        )
+        model = context_model(model)
         value_vars = chosen_vars(vars, model, type(self).__name__)
         if vars is None:  # indicators can be moved
             value_vars += [v for v in model.value_vars if v not in value_vars]
@@ -255,17 +265,22 @@ class RacingMetropolis(RacingStep):
         densities = sampler.prepared.densities
         surface = sampler.prepared.surface
         assert surface is not None
-        moved = densities.layout.names_at(surface.binary)
-        value_vars = [v for v in value_vars if v.dtype.startswith("float") or v.name in moved]
+        value_vars = [
+            v
+            for v in value_vars
+            if v.dtype.startswith("float")
+            or np.isin(densities.layout.indices([v.name]), surface.binary).any()
+        ]
         self._alone = len(value_vars) == len(model.value_vars)
-        groups = _groups_of(sampler.prepared)
+        groups = None if densities.factor is None else cast(GroupedModel, densities)
+        self._groups = groups
         if groups is not None and not self._recover and not self._alone:
             raise ValueError(
                 "recover=False leaves local effects undrawn, and other steps need them: let this "
                 "step sample all variables, or pass recover=True"
             )
         if options.transitions_per_draw == "auto":
-            number = _transitions(sampler, self._recover)
+            number = _transitions(sampler.prepared, groups if recover else None)
             sampler = dataclasses.replace(sampler, transitions=number)
             if number > 1:
                 _log.info("%d transitions for every stored draw; race_rows is their sum.", number)
@@ -279,7 +294,7 @@ class RacingMetropolis(RacingStep):
 
     def _moved(self, point: dict[str, np.ndarray], x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the new point, with integrated-out local effects drawn given the rest."""
-        local = _groups_of(self.prepared)
+        local = self._groups
         if local is None:
             return super()._moved(point, x)
         effects = local.effects(point)
@@ -299,8 +314,9 @@ class RacingMetropolis(RacingStep):
         if self.tune:
             assert surface is not None
             start = surface.start(x, self.rng)
-            rest = densities.rest_value_and_gradient(start)[0]
-            if not (np.isfinite(rest) and densities.all_finite(start)):
+            total = densities.rest_value_and_gradient(start)[0]
+            total += sum(map(np.sum, densities.value_chunks(start)))
+            if not np.isfinite(total):
                 start = x
         given = not np.array_equal(*np.stack([x, self._usual])[:, self.sampler.active])
         chain.start_replaced = start is not x and given
@@ -311,24 +327,17 @@ class RacingMetropolis(RacingStep):
         return super()._doubts(chain) + replaced
 
 
-def _groups_of(prepared: Preparation) -> GroupedModel | None:
-    """Return the grouped model; None if units are rows."""
-    grouped = prepared.densities.factor is not None
-    return cast(GroupedModel, prepared.densities) if grouped else None
-
-
-def _transitions(sampler: Metropolis, recover: bool) -> int:
+def _transitions(prepared: Preparation, model: GroupedModel | None) -> int:
     """Return the number of transitions for each stored draw.
 
-    Where effects are drawn too, transitions take half of the time, unless fewer make draws independent. Where moves
+    Where effects of a grouped ``model`` are drawn too, transitions take half of the time, unless fewer make draws independent. Where moves
     are often rejected, more are needed: if s is the standard deviation by which a move changes the log weight of
     its point, it is accepted with probability 2 Phi(-s / 2), and draws are nearly independent after some 2 s^2 moves.
     """
-    prepared = sampler.prepared
-    model, forecast = _groups_of(prepared), prepared.forecast
+    forecast = prepared.forecast
     spread = 2.0 * special.ndtri(0.5 * forecast.acceptance)
     needed = int(np.clip(np.ceil(2.0 * spread**2), 1, _MOST_TRANSITIONS))
-    if model is None or not recover:
+    if model is None:
         return needed
     drawing = _STORING_COST + model.n_rows * _DRAWING_COST
     transition = _TRANSITION_COST + forecast.rows * model.race_cost
@@ -351,6 +360,12 @@ def metropolis_sampler(model: Model, names: Sequence[str], options: Options) -> 
             f"There is no control variate: {prepared.no_proxy}. Without one, decisions read nearly all "
             "rows, and errors of races widen the posterior. Use NUTS or other step methods of PyMC."
         )
-    groups = prepared.densities.factor is not None
-    active = moved_coordinates(prepared.densities.layout, names)
-    return Metropolis(prepared=prepared, active=active, **options.sampler_settings(groups=groups))
+    layout, number = prepared.densities.layout, options.transitions_per_draw
+    active = np.intersect1d(np.flatnonzero(~layout.discrete), layout.indices(names))
+    return Metropolis(
+        prepared=prepared,
+        active=active,
+        race=options.race if prepared.densities.factor is None else options.race_of_groups,
+        audits=options.audits,
+        transitions=1 if number == "auto" else number,
+    )

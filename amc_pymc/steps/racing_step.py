@@ -26,7 +26,7 @@ from amc_pymc.results import Table, clopper_pearson
 from amc_pymc.results.tables import RACE_STATS, STEP_STATS
 from amc_pymc.steps.preparation import check_rows_finite, stages
 from amc_pymc.tall.samplers.chain import FEWEST, Chain, Pieces, Sampler, report
-from amc_pymc.tall.samplers.preparation import Preparation
+from amc_pymc.tall.samplers.fit import Preparation
 
 #: Change of a decision's log ratio by quadrature, in nats, above which a warning is issued.
 _QUADRATURE_ERROR = 0.2
@@ -63,6 +63,7 @@ class RacingStep(BlockedStep):
     _state_class = RacingState
     core: ClassVar[ModuleType]
     sampler: Sampler
+    prepared: Preparation
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Check the model before PyMC looks at it."""
@@ -80,19 +81,15 @@ class RacingStep(BlockedStep):
         """Set attributes, and compile before workers are forked."""
         self._model, self.vars, self.rng = model, value_vars, get_random_generator(rng)
         self.var_names = [v.name for v in value_vars]
-        self.sampler, self.tune = sampler, True
+        self.sampler, self.prepared, self.tune = sampler, sampler.prepared, True
         self.chain: Chain | None = None
         self._stamps = data_stamps(model)
-        warn_of(self.prepared.flags, type(self).__name__)
+        if sampler.prepared.flags:
+            warn_of(sampler.prepared.flags, type(self).__name__)
         idle = dataclasses.replace(sampler, transitions=0)
         x, fresh = self.prepared.start, self.core.init(idle, self.rng)
         with stages("Compiling the sampler", progressbar):
             self.core.step(idle, fresh, x, self.rng)
-
-    @property
-    def prepared(self) -> Preparation:
-        """Preparation of the model for the sampler."""
-        return self.sampler.prepared
 
     def replace(self, **settings: Any) -> Self:
         """Return the same step with other sampler settings, such as ``race`` or ``audits``.
@@ -101,6 +98,7 @@ class RacingStep(BlockedStep):
         """
         out = copy.copy(self)
         out.sampler, out.chain = dataclasses.replace(self.sampler, **settings), None
+        out.prepared = out.sampler.prepared
         return out
 
     def __copy__(self) -> Self:
@@ -135,7 +133,7 @@ class RacingStep(BlockedStep):
         if multiprocessing.parent_process() is not None:
             threadpool_limits(1, "blas")
         self._refuse_changed_data()
-        self.prepared.densities.forget_errors()
+        self.prepared.densities.approximation_error = 0.0
         self.tune = tune > 0
         self.chain = self.core.init(self.sampler, self.rng, tune=tune, draws=draws)
 
@@ -147,7 +145,7 @@ class RacingStep(BlockedStep):
         if self.tune and self.chain is not None and self.chain.draw > 0:
             self.core.learn(self.sampler, self.chain)
         if self.tune and self.chain is not None:
-            self.chain.pieces = Pieces(self.chain.auditor.draws, self.prepared.start.size)
+            self.chain.pieces = Pieces(self.chain.auditor.draws)
         self.tune = False
 
     def step(
@@ -171,7 +169,7 @@ class RacingStep(BlockedStep):
         if read is not None:  # units are groups of rows
             stats["race_rows"] = float(read)
             stats["race_audit_rows"] *= densities.n_rows / densities.n_units
-        densities.touch(stats["race_rows"])
+        densities.store.touch(stats["race_rows"])
         doubts = () if chain.auditor.draw != chain.auditor.draws or tune else self._doubts(chain)
         stats["race_flags"] = float(flag_bits({*self.prepared.flags, *doubts}))
         said = ". ".join(f.message for f in doubts)

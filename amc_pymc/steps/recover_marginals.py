@@ -17,8 +17,7 @@ from amc_pymc.reading.group_densities import GroupedModel
 from amc_pymc.reading.particles.prior import unconstrain
 from amc_pymc.rng import RandomSeed, as_generator
 from amc_pymc.steps.model_groups import draws_group, natural_values
-from amc_pymc.steps.preparation import grouped_densities
-from amc_pymc.steps.settings import grouped_by
+from amc_pymc.steps.preparation import grouped_by, grouped_densities
 from amc_pymc.steps.stored_draws import draws_of
 
 

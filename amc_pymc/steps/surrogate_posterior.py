@@ -12,14 +12,13 @@ from pymc import Model
 from scipy import optimize
 
 from amc_pymc.reading.densities import ModelDensities
-from amc_pymc.reading.graphs import initial_point_of
-from amc_pymc.reading.layout import FlatLayout
+from amc_pymc.reading.graphs import FlatLayout, initial_point_of
 from amc_pymc.reading.rows import NotRowFactorised
 from amc_pymc.steps.preparation import surface_alone
 from amc_pymc.tall.refresh import log_surface, run_on_surface
-from amc_pymc.tall.samplers.preparation import SurfaceFit
-from amc_pymc.tall.samplers.raced import NoProxy
+from amc_pymc.tall.samplers.fit import SurfaceFit
 from amc_pymc.tall.surrogate import marginals
+from amc_pymc.tall.units import NoProxy
 
 _log = logging.getLogger("amc_pymc")
 #: Largest number of coefficients, whose covariance is factorised for every draw.

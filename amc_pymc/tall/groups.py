@@ -29,7 +29,18 @@ import numpy as np
 
 from amc_pymc.engine import ROW, Graph
 from amc_pymc.engine.jit import fill, njit
-from amc_pymc.engine.leaves import (
+from amc_pymc.engine.printer import (
+    N_SHARED,
+    ROWS,
+    SHARED,
+    Printed,
+    Printer,
+    Stages,
+    call,
+    of_parameters,
+    room_of,
+)
+from amc_pymc.engine.row_kernels.loops import (
     DOTS_AT,
     N_COLUMNS,
     N_DOTS,
@@ -38,20 +49,8 @@ from amc_pymc.engine.leaves import (
     add_hessian,
     add_transposed,
     derivatives_by,
-    described_dots,
-    leaves_of,
+    line,
 )
-from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.printer import (
-    N_SHARED,
-    ROWS,
-    SHARED,
-    Printer,
-    Stages,
-    of_parameters,
-    room_of,
-)
-from amc_pymc.engine.row_kernels.loops import line
 
 # --- quadrature nodes ----------------------------------------------------------------------
 
@@ -129,7 +128,7 @@ def wide_nodes(n_local: int, finer: int = 1) -> Nodes:
 
 
 # --- places in a program ---------------------------------------------------------------------------
-# The description of a row's leaves comes first (:mod:`amc_pymc.engine.leaves`). A stage takes four
+# The description of a row's leaves comes first (:mod:`amc_pymc.engine.row_kernels.loops`). A stage takes four
 # entries (:mod:`amc_pymc.engine.printer`).
 
 
@@ -190,12 +189,12 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
     """
     g = program.graph
     outputs = [program.row, program.prior]
-    local = [g.leaf("local", j, "f") for j in range(program.n_local)]
+    local = [g.make("local", value=j) for j in range(program.n_local)]
     newton = [derivatives_by(g, o, local) for o in outputs]
     jets = [_jet(g, o) if curved else [] for o in outputs]
-    row_leaves, row_dots = leaves_of(g, program.row)
-    prior_leaves, prior_dots = leaves_of(g, program.prior)
-    assert not prior_dots, "local effects depend on their group's data only"
+    row_leaves, row_dots = (g.leaves([program.row], op) for op in ("entry", "dot"))
+    prior_leaves = g.leaves([program.prior], "entry")
+    assert not g.leaves([program.prior], "dot"), "local effects depend on their group's data only"
     slopes = [
         derivatives_by(g, program.row, row_leaves + row_dots),
         derivatives_by(g, program.prior, prior_leaves),
@@ -211,13 +210,13 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
         "slope": Stages.of(g, [*(d for part in slopes for d in part), *row_places, *prior_places]),
     }
     # Values stored for each row; a group's own data are read again instead.
-    kept = {k: [n for n in s.kept if g.depends(n) == ROW] for k, s in stages.items()}
+    kept = {k: [n for n in s.kept if g.depends[n] == ROW] for k, s in stages.items()}
     p, layout = Printer(g), list[int | str]()
     for name, stage in stages.items():  # values that do not depend on local effects
         arrays, shared = _ARRAYS[name], stage.shared
-        p.once(f"{name}_shared", (*arrays, "out"), shared)
+        p.function(f"{name}_shared", (*arrays, "out"), shared)
         rows = (*arrays, "shared", "block", "stride", "n", "out", "out_stride")
-        number = p.each_row(f"{name}_kept", rows, kept[name], shared=shared)
+        number = p.function(f"{name}_kept", rows, kept[name], shared=shared)
         layout += [f"{name}_shared", f"{name}_kept", len(shared), number]
     sums = (
         ("value", "value", [[n] for n in outputs]),
@@ -228,28 +227,29 @@ def printed_groups(program: GroupProgram, *, curved: bool = True) -> Printed:
         arrays, shared = _ARRAYS[stage_name], stages[stage_name].shared
         rows = (*arrays, "shared", "kept", "stride", "n", "padded", "u", "out")
         p.sum_of_rows(f"rows_{name}", rows, of_rows, shared=shared, kept=kept[stage_name])
-        p.once(f"prior_{name}", (*arrays, "shared", "group", "u", "out"), of_prior, shared=shared)
+        own = (*arrays, "shared", "group", "u", "out")
+        p.function(f"prior_{name}", own, of_prior, shared=shared)
     shared = stages["slope"].shared
     rows = ("eta", "shared", "kept", "stride", "n", "u", "out", "out_stride")
-    n_slopes = p.each_row("rows_slopes", rows, slopes[0], shared=shared, kept=kept["slope"])
+    n_slopes = p.function("rows_slopes", rows, slopes[0], shared=shared, kept=kept["slope"])
     rows = ("eta", "shared", "block", "stride", "n", "at", "out_stride")
-    p.each_row("rows_places", rows, [], shared=shared, places=row_places)
-    p.once("prior_slopes", ("eta", "shared", "group", "u", "out"), slopes[1], shared=shared)
+    p.function("rows_places", rows, [], shared=shared, places=row_places)
+    p.function("prior_slopes", ("eta", "shared", "group", "u", "out"), slopes[1], shared=shared)
     places = ("eta", "shared", "group", "at")
-    p.once("prior_places", places, [], shared=shared, places=prior_places)
+    p.function("prior_places", places, [], shared=shared, places=prior_places)
     layout += [f"rows_{name}" for name in ("value", "newton", "jet", "slopes", "places")]
     layout += [n_slopes]
     layout += [f"prior_{name}" for name in ("value", "newton", "jet", "slopes", "places")]
     head = [len(row_leaves), len(row_dots), program.n_columns, END]
     head += [program.n_local, len(prior_leaves)]
-    return Printed(p.text, (*head, *layout, *described_dots(g, row_dots, END)))
+    return p.printed((*head, *layout), row_dots)
 
 
 def _jet(g: Graph, output: int) -> list[int]:
     """Return the value, its derivatives along du and dv, and the mixed second derivative."""
-    along_u = g.directional(output, "du")
-    along_v = g.directional(output, "dv")
-    return [output, along_u, along_v, g.directional(along_u, "dv")]
+    along_u = g.derivative(output, "du")
+    along_v = g.derivative(output, "dv")
+    return [output, along_u, along_v, g.derivative(along_u, "dv")]
 
 
 #: Number of rows computed at once, and that kernels may read beyond the last one.

@@ -1,11 +1,15 @@
-"""Posterior modes on tall data: a search on a subsample, refined by a few passes over all rows."""
+"""Posterior modes on tall data, and Gaussian approximations.
+
+A mode is searched on a subsample, and refined by a few passes over all rows.
+"""
 
 from __future__ import annotations
 
 import logging
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +17,7 @@ import numpy as np
 from scipy import linalg, optimize
 
 from amc_pymc.flags import Flag, flag
-from amc_pymc.tall.samplers.raced import Raced, RacedModel, absolute_factor, gaussian_factor
+from amc_pymc.tall.units import Raced, RacedModel
 
 _log = logging.getLogger("amc_pymc")
 #: Distance moved by the search on all rows, in standard deviations, beyond which the curvature is
@@ -34,6 +38,109 @@ _DIRECTIONS, _NODES, _MOST_ROUNDS = 2, 16, 12
 _SETTLED, _MOST_CHANGE = 0.4, 0.6
 #: Lower limit of the measured curvature, relative to that which the scale implies.
 _LEAST = 0.25
+#: Least eigenvalue of a precision with a unit diagonal, relative to the largest.
+_FLOOR = 1e-10
+
+
+# --- Gaussian approximations -----------------------------------------------------------------------
+
+
+def gaussian_factor(precision: np.ndarray, *, absolute: bool = False) -> tuple[np.ndarray, bool]:
+    """Return lower L with L L' = precision^-1, after raising small or negative eigenvalues.
+
+    Also returns whether the precision was positive definite without this. Eigenvalues are raised that are numerically
+    zero whatever the units of coordinates. With ``absolute``, those of the precision as it is count by their size.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from amc_pymc.tall.mode import gaussian_factor
+    >>> gaussian_factor(np.diag([4.0, 1.0]))
+    (array([[0.5, 0. ],
+           [0. , 1. ]]), True)
+    >>> gaussian_factor(np.diag([4.0, -1.0]), absolute=True)
+    (array([[0.5, 0. ],
+           [0. , 1. ]]), True)
+    """
+    diagonal, scale = np.diag(precision), np.ones(len(precision))
+    if np.all(diagonal > 0.0) and not absolute:
+        scale = np.sqrt(diagonal)
+    values, vectors = linalg.eigh(precision / np.outer(scale, scale))
+    values = np.abs(values) if absolute else values
+    least = _FLOOR * max(float(values.max(initial=0.0)), 1.0)
+    covariance = (vectors / np.maximum(values, least)) @ vectors.T
+    factor = np.ascontiguousarray(linalg.cholesky(covariance, lower=True))
+    return factor / scale[:, None], bool(np.all(values > least))
+
+
+@dataclass(frozen=True)
+class GaussianFit:
+    """Gaussian approximation N(mean, precision^-1) of the posterior on the continuous coordinates.
+
+    ``mean`` is (D,), ``precision`` (D, D) with zeros outside ``coordinates``.
+    """
+
+    mean: np.ndarray
+    precision: np.ndarray
+    coordinates: np.ndarray
+
+    def factor(self, active: np.ndarray) -> np.ndarray:
+        """Return the Cholesky factor (A, A) of the covariance of active coordinates given the others."""
+        return gaussian_factor(self.precision[np.ix_(active, active)])[0]
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """Return a draw (D,), which has other coordinates from the mean."""
+        out, at = self.mean.copy(), self.coordinates
+        out[at] += self.factor(at) @ rng.standard_normal(at.size)
+        return out
+
+
+def fit_gaussian(
+    model: RacedModel,
+    hessian: np.ndarray,
+    x: np.ndarray,
+    coordinates: np.ndarray,
+    precision: np.ndarray | None = None,
+) -> GaussianFit | None:
+    """Return the Gaussian approximation at x; None if the Hessian is not finite.
+
+    ``hessian`` (D, D) is that of the units. A ``precision`` (S, S) of the coordinates takes the place of second
+    derivatives.
+    """
+    whole, inside = np.zeros((x.size, x.size)), np.ix_(coordinates, coordinates)
+    if precision is None:
+        precision = -(hessian + model.rest_hessian(x, coordinates))[inside]
+        if not np.all(np.isfinite(precision)):
+            return None
+    whole[inside] = precision
+    return GaussianFit(x.copy(), whole, coordinates)
+
+
+@dataclass
+class Moments:
+    """Running mean (D,) and covariance (D, D) of the points visited; zeros of any size without a point."""
+
+    count: int = 0
+    mean: np.ndarray = field(default_factory=partial(np.zeros, 1))
+    comoment: np.ndarray = field(default_factory=partial(np.zeros, (1, 1)))
+
+    def add(self, x: np.ndarray) -> None:
+        """Add one point."""
+        self.count += 1
+        shift = x - self.mean
+        self.mean = self.mean + shift / self.count
+        self.comoment = self.comoment + np.outer(shift, x - self.mean)
+
+    def covariance(self) -> np.ndarray:
+        """Return the unbiased covariance; requires two points."""
+        return self.comoment / (self.count - 1)
+
+    def factor(self, coordinates: np.ndarray, prior: np.ndarray, weight: float) -> np.ndarray:
+        """Return the Cholesky factor of some coordinates' covariance, shrunk to prior @ prior.T."""
+        inner = self.covariance()[np.ix_(coordinates, coordinates)]
+        mixed = (self.count * inner + weight * prior @ prior.T) / (self.count + weight)
+        factor, _ = gaussian_factor(np.linalg.inv(mixed))
+        return factor
 
 
 # --- modes of models ------------------------------------------------------------------------------
@@ -47,70 +154,44 @@ def posterior_mode(
     rng: np.random.Generator,
 ) -> tuple[Mode, tuple[Flag, ...]]:
     """Find the mode over continuous coordinates given the others; return also flags."""
-    mode = search_mode(model, start, continuous, subsample, rng)
+    mode = find_mode(model, model, start, continuous, subsample, rng)
     if mode.converged:
         return mode, ()
     _log.debug("Mode search over all variables: %s", mode.message)
-    given = search_mode(model, start, model.expand, subsample, rng)
+    given = find_mode(model, model, start, model.expand, subsample, rng)
     return replace(given, precision=None), (flag("mode_not_found", message=mode.message),)
-
-
-def search_mode(
-    model: RacedModel,
-    start: np.ndarray,
-    coordinates: np.ndarray,
-    subsample: int,
-    rng: np.random.Generator,
-) -> Mode:
-    """Find the mode over some coordinates given the others."""
-    rest = model.rest_value_and_gradient, lambda x: model.rest_hessian(x, coordinates)
-    return _maximise(model, *rest, start, coordinates, subsample, rng)
 
 
 def likelihood_mode(
     raced: Raced, start: np.ndarray, subsample: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Maximise the units' likelihood over eta (E,) under priors N(start, (10 max(1, |start|))^2)."""
-    width = 10.0 * np.maximum(1.0, np.abs(start[raced.expand]))
-    curvature = np.zeros((start.size, start.size))
-    curvature[raced.expand, raced.expand] = -1.0 / width**2
-
-    def prior(eta: np.ndarray) -> tuple[float, np.ndarray]:
-        z = (eta - start)[raced.expand] / width
-        gradient = np.zeros(eta.size)
-        gradient[raced.expand] = -z / width
-        return -0.5 * float(z @ z), gradient
-
-    mode = _maximise(raced, prior, lambda eta: curvature, start, raced.expand, subsample, rng)
+    width = 10.0 * np.maximum(1.0, np.abs(start))
+    rest = _WidePrior(start, width, raced.expand)
+    mode = find_mode(raced, rest, start, raced.expand, subsample, rng)
     return mode.x if np.all(np.isfinite(mode.x)) else start
 
 
-def _maximise(
-    raced: Raced,
-    rest: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    rest_hessian: Callable[[np.ndarray], np.ndarray],
-    start: np.ndarray,
-    coordinates: np.ndarray,
-    subsample: int,
-    rng: np.random.Generator,
-) -> Mode:
-    """Maximise the units' sum plus ``rest`` over some coordinates."""
-    n_units = raced.n_units
+@dataclass(frozen=True)
+class _WidePrior:
+    """Independent normal distributions of some coordinates."""
 
-    def value_and_gradient(x: np.ndarray, some: np.ndarray | None) -> tuple[float, np.ndarray]:
-        scale = 1.0 if some is None else n_units / len(some)
-        value, gradient = raced.value_and_gradient(x, some)
-        other, other_gradient = rest(x)
-        return scale * value + other, scale * gradient + other_gradient
+    mean: np.ndarray
+    width: np.ndarray
+    coordinates: np.ndarray
 
-    def hessian(x: np.ndarray, some: np.ndarray | None) -> np.ndarray:
-        scale = 1.0 if some is None else n_units / len(some)
-        return scale * raced.hessian(x, some) + rest_hessian(x)
+    def rest_value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the log density and its gradient."""
+        at, gradient = self.coordinates, np.zeros(x.size)
+        z = (x - self.mean)[at] / self.width[at]
+        gradient[at] = -z / self.width[at]
+        return -0.5 * float(z @ z), gradient
 
-    with np.errstate(all="ignore"):  # the search may step where units are impossible
-        return find_mode(
-            value_and_gradient, hessian, start, coordinates, n_units, rng, subsample=subsample
-        )
+    def rest_hessian(self, x: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
+        """Return the Hessian."""
+        curvature = np.zeros(x.size)
+        curvature[self.coordinates] = -1.0 / self.width[self.coordinates] ** 2
+        return np.diag(curvature)
 
 
 # --- the search ------------------------------------------------------------------------------------
@@ -144,41 +225,38 @@ class Mode:
     precision: np.ndarray | None = None
 
 
+@np.errstate(all="ignore")  # the search may step where units are impossible
 def find_mode(
-    value_and_gradient: Callable[..., tuple[float, np.ndarray]],
-    hessian: Callable[..., np.ndarray],
+    raced: Raced,
+    rest: Any,
     x0: np.ndarray,
     search: np.ndarray,
-    n_rows: int,
+    subsample: int,
     rng: np.random.Generator,
     *,
-    subsample: int = 20_000,
     max_passes: int = 60,
 ) -> Mode:
-    """Maximise a log density that sums over N rows.
+    """Maximise a log density, a sum over N units and the rest, over some coordinates given the others.
 
-    A trust-region Newton search on a random subsample of n rows, weighted by N/n, is followed by BFGS
-    on all rows. Coordinates are whitened by the subsample's Hessian, so the target is nearly a
+    A trust-region Newton search on a random subsample of n units, weighted by N/n, is followed by BFGS
+    on all units. Coordinates are whitened by the subsample's Hessian, so the target is nearly a
     standard Gaussian and a handful of full passes suffice. If the log density has kinks, its curvature is
     measured by differences of gradients, see :func:`kinked_precision`.
 
     Parameters
     ----------
-    value_and_gradient : callable
-        ``(x, rows) -> (log density, gradient (D,))``. ``rows`` is None for all rows or an index array,
-        whose log-likelihood must be scaled by N over its length.
-    hessian : callable
-        ``(x, rows) -> (D, D)``, with the same scaling.
+    raced : Raced
+        Units.
+    rest : RacedModel
+        What has the rest of the log density, with its derivatives.
     x0 : (D,) array
         Starting point; its log density must be finite.
     search : (S,) int array
         Coordinates to optimise.
-    n_rows : int
-        Number N of rows.
+    subsample : int
+        Units of the first search; all units are used unless there are more than twice as many.
     rng : numpy.random.Generator
         Generator for the subsample.
-    subsample : int
-        Rows of the first search; all rows are used unless there are more than twice as many.
     max_passes : int
         Maximum number of BFGS iterations.
 
@@ -186,41 +264,40 @@ def find_mode(
     -------
     Mode
     """
-    rows = None
-    if n_rows > 2 * subsample:
-        rows = np.sort(rng.choice(n_rows, size=subsample, replace=False))
-    few = _Density(value_and_gradient, hessian, search, rows)
-    whole = replace(few, rows=None)
-    start = _trust_region(few, x0, n_rows)
-    precision = -few.second(start)
+    n_units, some, scale = raced.n_units, None, 1.0
+    if n_units > 2 * subsample:
+        some = np.sort(rng.choice(n_units, size=subsample, replace=False))
+        scale = n_units / subsample
+    few = _Density(raced, rest, search, x0, some, scale)
+    start, zero = _trust_region(few), np.zeros(search.size)
+    few = replace(few, origin=start)
+    whole = replace(few, some=None, scale=1.0)
+    precision = -few.second(zero)
     if not np.all(np.isfinite(precision)):
         return Mode(start, np.eye(search.size), np.inf, False, "the Hessian is not finite")
     factor, definite = gaussian_factor(precision)
-    scale = factor if definite else absolute_factor(precision)
-    with np.errstate(all="ignore"):  # a standard deviation may reach to where the density is zero
-        kinked = kinked_precision(
-            lambda shift: few.value_and_gradient(few.moved(start, shift))[1],
-            lambda shift: few.second(few.moved(start, shift)),
-            scale,
-            rng.spawn(1)[0],
-            suspected=not definite,
-        )
+    kinked = kinked_precision(
+        lambda shift: few.value_and_gradient(shift)[1], few.second,
+        factor if definite else gaussian_factor(precision, absolute=True)[0],
+        rng.spawn(1)[0], suspected=not definite,
+    )  # fmt: skip
     if kinked is not None:
         factor, definite = gaussian_factor(kinked)
     options = {"gtol": np.sqrt(_TOLERANCE / len(factor)), "maxiter": max_passes}
-    with np.errstate(over="ignore"):
-        zero = np.zeros(len(factor))
-        x, result = whole.minimise(start, factor, zero, method="BFGS", options=options)
-    slope, there = np.asarray(result.jac), None
+    result = optimize.minimize(
+        whole.objective, zero, (factor,), method="BFGS", jac=True, options=options
+    )
+    x, slope, there = whole.at(factor @ result.x), np.asarray(result.jac), None
     if kinked is not None:
+        whole = replace(whole, origin=x)
         kinked = there = measured_precision(
-            lambda shift: whole.value_and_gradient(whole.moved(x, shift))[1], factor
+            lambda shift: whole.value_and_gradient(shift)[1], factor
         )
         if there is None:
             return Mode(x, factor, np.inf, False, "the curvature could not be measured")
     elif np.linalg.norm(result.x) > _FAR:
         # The curvature at the start is not informative here.
-        there = -few.second(x)
+        there = -few.second(factor @ result.x)
         if not np.all(np.isfinite(there)):
             return Mode(x, factor, np.inf, False, "the Hessian is not finite")
     if there is not None:
@@ -238,65 +315,70 @@ def find_mode(
 
 @dataclass(frozen=True)
 class _Density:
-    """A log density of x (D,) as a function of S searched coordinates, on some rows or all."""
+    """A log density of x (D,) as a function of displacements (S,) of the searched coordinates from an origin.
 
-    whole: Callable[..., tuple[float, np.ndarray]]
-    hessian: Callable[..., np.ndarray]
+    The units are all, or ``some``, whose sum is scaled up.
+    """
+
+    raced: Raced
+    rest: Any
     search: np.ndarray
-    rows: np.ndarray | None
+    origin: np.ndarray
+    some: np.ndarray | None
+    scale: float
 
-    def moved(self, x: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        """Return x with a displacement (S,) of the searched coordinates."""
-        out = x.copy()
+    def at(self, shift: np.ndarray) -> np.ndarray:
+        """Return x (D,)."""
+        out = self.origin.copy()
         out[self.search] += shift
         return out
 
-    def value_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+    def value_and_gradient(self, shift: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the log density and its gradient (S,)."""
-        value, gradient = self.whole(x, self.rows)
-        return value, gradient[self.search]
+        x = self.at(shift)
+        value, gradient = self.raced.value_and_gradient(x, self.some)
+        other, other_gradient = self.rest.rest_value_and_gradient(x)
+        return self.scale * value + other, (self.scale * gradient + other_gradient)[self.search]
 
-    def second(self, x: np.ndarray) -> np.ndarray:
+    def second(self, shift: np.ndarray) -> np.ndarray:
         """Return the Hessian (S, S)."""
-        return self.hessian(x, self.rows)[np.ix_(self.search, self.search)]
+        x = self.at(shift)
+        found = self.scale * self.raced.hessian(x, self.some)
+        return (found + self.rest.rest_hessian(x, self.search))[np.ix_(self.search, self.search)]
 
-    def minimise(
-        self, start: np.ndarray, factor: np.ndarray, z: np.ndarray, n_rows: int = 1, **how: Any
-    ) -> tuple[np.ndarray, Any]:
-        """Minimise minus the log density of x = start + factor z, from z; return x and SciPy's result."""
-
-        def objective(z: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = self.value_and_gradient(self.moved(start, factor @ z))
-            if not np.isfinite(value):
-                return 1e300, np.zeros(z.size)
-            return -value / n_rows, -(factor.T @ gradient) / n_rows
-
-        result = optimize.minimize(objective, z, jac=True, **how)
-        return self.moved(start, factor @ result.x), result
+    def objective(
+        self, z: np.ndarray, factor: np.ndarray, n_units: int = 1
+    ) -> tuple[float, np.ndarray]:
+        """Return what is minimised over z (S,), minus the log density for a displacement by factor z."""
+        value, gradient = self.value_and_gradient(factor @ z)
+        if not np.isfinite(value):
+            return 1e300, np.zeros(z.size)
+        return -value / n_units, -(factor.T @ gradient) / n_units
 
 
-def _trust_region(density: _Density, x0: np.ndarray, n_rows: int) -> np.ndarray:
-    def second(x: np.ndarray) -> np.ndarray:
-        return np.nan_to_num(-density.second(x) / n_rows, nan=0.0, posinf=0.0, neginf=0.0)
-
-    search, origin = density.search, x0.copy()
-    precision, unit = np.abs(n_rows * second(x0).diagonal()), np.ones(search.size)
+def _trust_region(density: _Density) -> np.ndarray:
+    """Return the mode (D,) by Newton steps from the origin of the displacements."""
+    x0, search, n_units = density.origin, density.search, density.raced.n_units
+    unit = np.ones(search.size)
+    precision = np.abs(n_units * (density.second(0.0 * unit).diagonal() / n_units))
     wide = (precision > 0.0) & (precision < _LARGE_UNIT**-2)
     unit[wide] = precision[wide] ** -0.5
-    origin[search] = 0.0
+    density = replace(density, origin=x0.copy())
+    density.origin[search] = 0.0
+    finite = partial(np.nan_to_num, nan=0.0, posinf=0.0, neginf=0.0)
     try:
-        x, _ = density.minimise(
-            origin,
-            np.diag(unit),
+        result = optimize.minimize(
+            density.objective,
             x0[search] / unit,
-            n_rows,
-            hess=lambda z: np.outer(unit, unit) * second(density.moved(origin, unit * z)),
+            args=(np.diag(unit), n_units),
+            jac=True,
+            hess=lambda z, *_: np.outer(unit, unit) * finite(-density.second(unit * z) / n_units),
             method="trust-exact" if search.size <= 300 else "trust-krylov",
-            options={"gtol": 1e-3 / np.sqrt(n_rows), "maxiter": 100, "max_trust_radius": 1e300},
+            options={"gtol": 1e-3 / np.sqrt(n_units), "maxiter": 100, "max_trust_radius": 1e300},
         )
     except UnboundLocalError:  # SciPy finds no step if curvatures differ by rounding errors or more
         return x0
-    return x
+    return density.at(unit * result.x)
 
 
 # --- curvature with kinks --------------------------------------------------------------------------
@@ -354,8 +436,9 @@ def kinked_precision(
     """
     directions = rng.standard_normal((_DIRECTIONS, factor.shape[0]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    suspected = suspected or max(_curvature(gradient, factor @ z) for z in directions) > _SUSPECT
-    if not suspected:
+    steps = [factor @ z for z in directions]
+    curvatures = (0.5 * step @ (gradient(-step) - gradient(step)) for step in steps)
+    if not (suspected or max(curvatures) > _SUSPECT):
         return None
     precision = measured_precision(gradient, factor)
     if precision is None:
@@ -366,7 +449,7 @@ def kinked_precision(
         return None
     _, vectors = linalg.eigh(0.5 * (expected + expected.T))
     step = factor @ vectors[:, 0]
-    curvature = _curvature(gradient, step)
+    curvature = 0.5 * step @ (gradient(-step) - gradient(step))
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     explained = -0.5 * sum(w * step @ hessian(t * step) @ step for t, w in zip(nodes, weights))
     return precision if explained < _EXPLAINED * curvature and curvature > 0.0 else None
@@ -398,8 +481,3 @@ def secant_precision(gradient: Derivative, factor: np.ndarray) -> np.ndarray:
     half = vectors * np.sqrt(np.maximum(values, _LEAST))
     half = linalg.solve_triangular(factor, half, lower=True, trans="T")
     return np.asarray(half @ half.T)
-
-
-def _curvature(gradient: Derivative, step: np.ndarray) -> float:
-    """Return the decrease of the slope along a step, from one step before the point to one behind it, halved."""
-    return float(0.5 * step @ (gradient(-step) - gradient(step)))

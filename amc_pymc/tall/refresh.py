@@ -24,8 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import fill, njit
-from amc_pymc.engine.records import record
+from amc_pymc.engine.jit import fill, njit, record
 from amc_pymc.tall.surrogate import (
     Conditional,
     Surface,
@@ -34,8 +33,6 @@ from amc_pymc.tall.surrogate import (
     expansion_at,
     gradient,
     log_determinant,
-    n_wide,
-    ordered,
     transposed_product,
 )
 
@@ -96,27 +93,6 @@ class Refresh(NamedTuple):
     freedom: np.ndarray
     known: Known
     scaled: Surface
-
-
-def refresh_of(surface: Surface, binary: np.ndarray | None = None) -> Refresh:
-    """Return moves with unit masses and nothing known."""
-    binary = np.empty(0, np.int64) if binary is None else binary
-    v = ordered(surface.inner)
-    phi = np.flatnonzero(surface.outer >= 0)
-    d, n, f = surface.inner.size, v.size, phi.size
-    known = Known(
-        np.zeros((2, d)),
-        np.full(2, np.nan),
-        np.zeros(2),
-        np.zeros((2, n, n)),
-        np.zeros((2, n_wide(surface), n)),
-        np.zeros((2, f)),
-    )
-    one = np.ones(1, np.int64)
-    steps = np.full(1, 0.1), 10 * one
-    scaled = surface._replace(slope=surface.slope.copy(), curvature=surface.curvature.copy())
-    infinite = np.full(1, np.inf)
-    return Refresh(surface, v, phi, np.eye(f), *steps, binary, one, infinite, known, scaled)
 
 
 @njit(cache=True)

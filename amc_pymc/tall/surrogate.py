@@ -1,4 +1,4 @@
-r"""Prior times the second-order expansion of rows, and its marginal over hyperparameters.
+r"""The second-order surrogate of units, prior times it, and the marginal of that over hyperparameters.
 
 Rows read coefficients z, which are coordinates of x or functions of them. With the sum Q(z) of the rows' second-order
 expansions around a centre c,
@@ -33,8 +33,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from amc_pymc.engine.jit import fill, njit
-from amc_pymc.engine.records import record
+from amc_pymc.engine.jit import fill, njit, record
 from amc_pymc.tall.terms import (
     N_FAMILIES,
     Terms,
@@ -43,9 +42,63 @@ from amc_pymc.tall.terms import (
     family_at,
     with_values,
 )
+from amc_pymc.tall.units import Raced
 
 #: Number of links of a hub, relative to the median.
 _MANY = 4.0
+
+
+# --- surrogate of units ------------------------------------------------------------------------
+# Units depend on the flat point x through parameters eta(x): x itself, or functions of x if variables
+# are discrete. Let h be a second-order Taylor control variate of every unit around a centre c of eta,
+# u = eta' - eta and v = eta' + eta - 2c. Then
+#
+#     sum_n [l_n(x') - l_n(x)] = G.u + u'Hv/2 + sum_n r_n,     r_n = residual of unit n,
+#
+# where G and H are population sums of gradients and Hessians at c, computed once (Bardenet, Doucet &
+# Holmes 2017, JMLR 18(47)).
+
+
+@record
+class Surrogate(NamedTuple):
+    """Centre c (E,) and population sums G (E,) and H (E, E)."""
+
+    centre: np.ndarray
+    gradient: np.ndarray
+    hessian: np.ndarray
+
+
+@njit(cache=True)
+def surrogate_total(eta: np.ndarray, surrogate: Surrogate) -> float:
+    """Return G.u + u'Hu/2 for u = eta - c, the surrogate minus its value at the centre."""
+    u = eta - surrogate.centre
+    return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ u)
+
+
+@njit(cache=True)
+def surrogate_change(points: np.ndarray, surrogate: Surrogate) -> float:
+    """Return G.u + u'Hv/2 for u = eta' - eta, v = eta' + eta - 2c and the points eta, eta'."""
+    u = points[1] - points[0]
+    v = points[1] + points[0] - 2.0 * surrogate.centre
+    return np.dot(surrogate.gradient, u) + 0.5 * np.dot(u, surrogate.hessian @ v)
+
+
+def no_surrogate(centre: np.ndarray) -> Surrogate:
+    """Return a surrogate that is zero everywhere."""
+    return Surrogate(centre, np.zeros(centre.size), np.zeros((centre.size, centre.size)))
+
+
+def surrogate_at(raced: Raced, centre: np.ndarray) -> Surrogate | None:
+    """Compute the surrogate at a centre by one pass over all units; None if not finite."""
+    gradient, hessian = raced.expansion(centre)
+    out = Surrogate(centre.copy(), np.zeros(gradient.shape), np.zeros(hessian.shape))
+    at, inside = raced.expand, np.ix_(raced.expand, raced.expand)
+    out.gradient[at], out.hessian[inside] = gradient[at], hessian[inside]
+    finite = np.all(np.isfinite(gradient)) and np.all(np.isfinite(out.hessian))
+    return out if finite else None
+
+
+# --- prior times surrogate -------------------------------------------------------------------------
 
 
 @record
@@ -153,13 +206,14 @@ def narrow_order(matrix: np.ndarray) -> np.ndarray:
     degree = linked.sum(axis=0)
     hubs = degree > _MANY * np.median(degree)
     graph = sparse.csr_array(linked & ~hubs & ~hubs[:, None])
-    orders = np.arange(len(matrix)), csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)
-
-    def size(order: np.ndarray) -> int:
+    best, least = np.arange(len(matrix)), np.inf
+    for order in (best, csgraph.reverse_cuthill_mckee(graph, symmetric_mode=True)):
+        order = order[np.argsort(hubs[order], kind="stable")]
         first = np.argmax(linked[np.ix_(order, order)] | np.eye(len(order), dtype=bool), axis=1)
-        return int(np.sum(np.square(np.arange(len(order)) - first)))
-
-    return min((order[np.argsort(hubs[order], kind="stable")] for order in orders), key=size)
+        size = np.sum(np.square(np.arange(len(order)) - first))
+        if size < least:
+            best, least = order, size
+    return best
 
 
 @njit(cache=True)

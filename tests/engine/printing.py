@@ -4,8 +4,7 @@ import numpy as np
 
 from numba import njit
 
-from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.printer import Printer, Stages
+from amc_pymc.engine.printer import Printer, Stages, call
 
 
 @njit
@@ -28,8 +27,8 @@ def _staged(program, eta, columns, groups, local, n_shared, n_kept, out):
 def compiled(graph, outputs):
     """``(local (m, q), eta) -> (m, K)``, all outputs of local effects and entries of eta."""
     printer = Printer(graph)
-    printer.once("f", ("eta", "u", "out"), outputs)
-    program, _ = Printed(printer.text, ("f",)).arrays
+    printer.function("f", ("eta", "u", "out"), outputs)
+    program, _ = printer.printed(("f",)).arrays
 
     def evaluate(local, eta=(0.0,)):
         local = np.asarray(local, float)
@@ -44,12 +43,12 @@ def staged(graph, outputs):
     """``(rows, groups, local, eta) -> (m, K)`` by three stages, as loops call them."""
     stages = Stages.of(graph, outputs)
     printer = Printer(graph)
-    printer.once("shared", ("eta", "out"), stages.shared)
+    printer.function("shared", ("eta", "out"), stages.shared)
     rows = ("eta", "shared", "group", "block", "stride", "n", "out", "out_stride")
-    n_kept = printer.each_row("kept", rows, stages.kept, shared=stages.shared)
+    n_kept = printer.function("kept", rows, stages.kept, shared=stages.shared)
     last = ("eta", "shared", "kept", "stride", "group", "n", "u", "out", "out_stride")
-    printer.each_row("f", last, outputs, shared=stages.shared, kept=stages.kept)
-    program, _ = Printed(printer.text, ("shared", "kept", "f")).arrays
+    printer.function("f", last, outputs, shared=stages.shared, kept=stages.kept)
+    program, _ = printer.printed(("shared", "kept", "f")).arrays
 
     def evaluate(rows, groups, local, eta):
         out = np.empty((len(outputs), len(rows)))

@@ -32,9 +32,9 @@ class Grower:
         self.truths: list[tuple[int, np.ndarray]] = []
         for (op, value), array in values.items():
             if op == "entry":
-                node = self.graph.entry("eta", self.graph.const(value))
+                node = self.graph.make("entry", self.graph.const(value), value="eta")
             else:
-                node = self.graph.leaf(op, value)
+                node = self.graph.make(op, value=value)
             self.numbers.append((node, np.asarray(array, float)))
         self.n_leaves = len(self.numbers)
         for c in CONSTANTS:

@@ -66,14 +66,14 @@ ABSOLUTE = {"gammaln": 1e-14, "digamma": 1e-14, "sin": 1e-15, "cos": 1e-15}
 def unary():
     """All operations of one argument in one compiled function."""
     g = Graph()
-    x = g.leaf("local", 0)
+    x = g.make("local", value=0)
     return compiled(g, [g.make(op, x) for op in UNARY])
 
 
 @functools.cache
 def binary():
     g = Graph()
-    x, y = g.leaf("local", 0), g.leaf("local", 1)
+    x, y = g.make("local", value=0), g.make("local", value=1)
     truths = g.make("gt", x, g.const(0.0)), g.make("gt", y, g.const(0.0))
     outputs = [g.make(op, x, y) for op in BINARY]
     outputs += [g.make(op, *truths) for op in LOGICAL]
@@ -120,7 +120,7 @@ def test_printed_operations_of_two_arguments_are_those_on_arrays():
 def test_powers_by_constants():
     """Small whole ones are products."""
     g = Graph()
-    x = g.leaf("local", 0)
+    x = g.make("local", value=0)
     powers = [2, 3, -1, -3, 5.0, 0.5, -0.5, 1.7, 0, 31, 33, -40]
     at = np.array([0.3, 1.0, 2.5, 7.0])
     got = compiled(g, [g.make("pow", x, g.const(p)) for p in powers])(at[:, None])
@@ -186,7 +186,7 @@ def test_derivatives_of_log_gamma_against_the_hurwitz_zeta_function():
 def test_numbers_that_stand_for_integers_and_truth_values():
     """Sums and signs of truth values, and functions of truncated numbers."""
     g = Graph()
-    x = g.leaf("local", 0)
+    x = g.make("local", value=0)
     truth, whole = g.make("gt", x, g.const(1.0)), g.make("int", x)
     both = g.make("gt", x, g.const(2.0))
     outputs = [

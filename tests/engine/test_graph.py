@@ -1,11 +1,11 @@
-"""Simplification changes no value, and derivatives are what finite differences say."""
+"""Simplification changes no value, derivatives are what finite differences say, and families are what they stand for."""
 
 import math
 
 import numpy as np
 import pytest
 
-from amc_pymc.engine import GROUP, LOCAL, ROW, Graph
+from amc_pymc.engine import GROUP, LOCAL, ROW, Families, Graph
 from amc_pymc.engine.functions import ARRAY
 from tests.engine.random_graphs import Grower
 
@@ -56,7 +56,7 @@ def graph_of(op, *args):
 
     def node(a):
         if isinstance(a, str):
-            return names.setdefault(a, g.leaf("local", len(names)))
+            return names.setdefault(a, g.make("local", value=len(names)))
         if isinstance(a, tuple):
             return g.make(a[0], *(node(b) for b in a[1:]))
         return g.const(a)
@@ -115,7 +115,7 @@ def test_rules_make_graphs_smaller():
     g, node = graph_of("switch", ("lt", "x", 0.0), ("exp", "x"), ("exp", ("neg", "x")))
     assert sum(n.op == "exp" for n in (g.nodes[k] for k in g.upstream([node]))) == 1
     g, node = graph_of("ge", ("sigmoid", "x"), 0.0)
-    assert g.number(node) is True
+    assert g.numbers[node] is True
 
 
 @pytest.mark.parametrize(
@@ -135,28 +135,29 @@ def test_constants_without_a_value_are_left_to_evaluation(op, args, value):
 def test_constants_keep_sign_kind_and_nan():
     g = Graph()
     assert g.const(0.0) != g.const(-0.0)
-    assert math.copysign(1.0, g.number(g.const(-0.0))) == -1.0
+    assert math.copysign(1.0, g.numbers[g.const(-0.0)]) == -1.0
     assert g.const(math.nan) == g.const(math.nan)
     assert len({g.const(1), g.const(1.0), g.const(True)}) == 3
-    assert g.number(g.const(0.1)) == 0.1
+    assert g.numbers[g.const(0.1)] == 0.1
     assert [g.nodes[g.const(v)].kind for v in (True, 1, 1.0)] == ["b", "i", "f"]
 
 
 def test_dependence_adds_up():
     g = Graph()
-    row, group, local = (g.leaf(op, 0) for op in ("column", "group", "local"))
-    entry = g.entry("eta", g.const(0))
-    dot = g.leaf("dot", ("eta", 0, (0, 1)))
-    assert [g.depends(n) for n in (row, dot, group, local, entry)] == [ROW, ROW, GROUP, LOCAL, 0]
-    assert g.depends(g.make("add", row, g.make("mul", local, entry))) == ROW | LOCAL
-    assert g.depends(g.entry("eta", g.leaf("column", 0, "i"))) == ROW
+    row, group, local = (g.make(op, value=0) for op in ("column", "group", "local"))
+    entry = g.make("entry", g.const(0), value="eta")
+    dot = g.make("dot", value=("eta", 0, (0, 1)))
+    assert [g.depends[n] for n in (row, dot, group, local, entry)] == [ROW, ROW, GROUP, LOCAL, 0]
+    assert g.depends[g.make("add", row, g.make("mul", local, entry))] == ROW | LOCAL
+    assert g.depends[g.make("entry", g.make("column", value=0, kind="i"), value="eta")] == ROW
 
 
 def test_replaced_makes_what_is_downstream_anew():
     g = Graph()
-    x, y = g.leaf("local", 0), g.leaf("local", 1)
-    out = g.make("mul", g.make("exp", x), g.entry("eta", g.leaf("column", 0, "i")))
-    (new,) = g.replaced([out], {x: y, g.leaf("column", 0, "i"): g.const(1)})
+    x, y = g.make("local", value=0), g.make("local", value=1)
+    place = g.make("column", value=0, kind="i")
+    out = g.make("mul", g.make("exp", x), g.make("entry", place, value="eta"))
+    (new,) = g.replaced([out], {x: y, place: g.const(1)})
     (value,) = g.evaluate([new], local=[5.0, 0.5], eta=np.array([1.0, 3.0]))
     assert value == pytest.approx(3.0 * math.exp(0.5))
     assert g.replaced([out], {}) == [out]
@@ -179,10 +180,10 @@ DERIVATIVES = {
 @pytest.mark.parametrize("op", DERIVATIVES)
 def test_first_and_second_derivatives_of_functions(op):
     g = Graph()
-    x = g.leaf("local", 0)
+    x = g.make("local", value=0)
     y = g.make(op, x)
-    first = g.partial(y, x)
-    second = g.partial(first, x)
+    first = g.derivative(y, x)
+    second = g.derivative(first, x)
     at = DERIVATIVES[op]
 
     def values(node, x):
@@ -199,7 +200,7 @@ def test_first_and_second_derivatives_of_functions(op):
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "div", "pow", "maximum", "minimum", "mod"])
 def test_first_and_second_derivatives_of_two_arguments(op):
     g = Graph()
-    x, y = g.leaf("local", 0), g.leaf("local", 1)
+    x, y = g.make("local", value=0), g.make("local", value=1)
     out = g.make(op, x, y)
     at = np.array([[0.7, 1.9, 2.2, 5.3], [1.3, 0.6, 2.1, 1.6]])
 
@@ -208,9 +209,9 @@ def test_first_and_second_derivatives_of_two_arguments(op):
 
     for leaf, k in ((x, 0), (y, 1)):
         step = STEP * np.eye(2)[k][:, None]
-        slope = g.partial(out, leaf)
+        slope = g.derivative(out, leaf)
         pairs = [(out, slope)] + [
-            (g.partial(out, b), g.partial(g.partial(out, b), leaf)) for b in (x, y)
+            (g.derivative(out, b), g.derivative(g.derivative(out, b), leaf)) for b in (x, y)
         ]
         for node, d in pairs:
             numeric = (values(node, at + step) - values(node, at - step)) / (2 * STEP)
@@ -225,10 +226,10 @@ def test_derivatives_of_random_graphs(seed):
     g = grower.graph
     out = grower.grown[-1][0]
     at = arguments(values)
-    targets = {"local": (g.leaf("local", 0), 0), "eta": (g.entry("eta", g.const(1)), 1)}
-    for name, (leaf, k) in targets.items():
-        first = g.partial(out, leaf)
-        second = g.partial(first, leaf)
+    x, entry = g.make("local", value=0), g.make("entry", g.const(1), value="eta")
+    for name, leaf, k in (("local", x, 0), ("eta", entry, 1)):
+        first = g.derivative(out, leaf)
+        second = g.derivative(first, leaf)
 
         def moved(by, nodes, name=name, k=k):
             new = dict(at)
@@ -254,11 +255,11 @@ def test_directional_is_the_sum_over_entries(seed):
     g = grower.graph
     at = arguments(values)
     at["eta"] = np.concatenate([at["eta"], rng.normal(size=2)])
-    dot = g.leaf("dot", ("eta", 2, (0, 1)))
+    dot = g.make("dot", value=("eta", 2, (0, 1)))
     out = g.make("mul", grower.grown[-1][0], g.make("sin", dot))
     du, dv = rng.normal(size=(2, 4))
-    along = g.directional(out, "du")
-    twice = g.directional(along, "dv")
+    along = g.derivative(out, "du")
+    twice = g.derivative(along, "dv")
 
     def line(s, node):
         return np.asarray(g.evaluate([node], **{**at, "eta": at["eta"] + s * dv}, du=du)[0])
@@ -267,8 +268,8 @@ def test_directional_is_the_sum_over_entries(seed):
     scale = (1.0 + np.abs(a).max() + np.abs(c).max()) ** 2
     numeric = (line(STEP, along) - line(-STEP, along)) / (2 * STEP)
     assert np.abs(c - numeric).max() < 1e-5 * scale
-    entries = [g.entry("eta", g.const(k)) for k in (0, 1)]
-    slopes = g.evaluate([g.partial(out, n) for n in [*entries, dot]], **at)
+    entries = [g.make("entry", g.const(k), value="eta") for k in (0, 1)]
+    slopes = g.evaluate([g.derivative(out, n) for n in [*entries, dot]], **at)
     by_dot = at["row"][0] * du[2] + at["row"][1] * du[3]
     total = slopes[0] * du[0] + slopes[1] * du[1] + slopes[2] * by_dot
     np.testing.assert_allclose(a, total, rtol=1e-9, atol=1e-12 * scale)
@@ -277,43 +278,108 @@ def test_directional_is_the_sum_over_entries(seed):
 def test_derivative_of_what_is_not_chosen_does_not_matter():
     """Functions that overflow behind a condition: log densities of the normal's tails, powers."""
     g = Graph()
-    x = g.leaf("local", 0)
+    x = g.make("local", value=0)
     tail = g.make("log", g.make("erfcx", g.make("neg", x)))
     body = g.make("log1p", g.make("neg", g.make("erfc", x)))
     out = g.make("switch", g.make("lt", x, g.const(-1.0)), tail, body)
-    first = g.partial(out, x)
-    second = g.partial(first, x)
+    first = g.derivative(out, x)
+    second = g.derivative(first, x)
     values = g.evaluate([out, first, second], local=[np.array([50.0, -50.0, 3.0])])
     assert np.isfinite(values).all()
     assert values[1][0] == 0.0
     larger = g.make("maximum", g.make("exp", x), g.make("sqrt", x))
-    found = g.evaluate([g.partial(larger, x)], local=[np.array([0.0, 1.0])])[0]
+    found = g.evaluate([g.derivative(larger, x)], local=[np.array([0.0, 1.0])])[0]
     np.testing.assert_allclose(found, np.exp([0.0, 1.0]))
 
 
 def test_derivatives_far_out_are_finite():
     g = Graph()
-    x = g.leaf("local", 0)
+    x = g.make("local", value=0)
     for op, at, slopes in [
         ("log1mexp", [-800.0, -1e5], [[0.0, 0.0], [0.0, 0.0]]),
         ("softplus", [-800.0, 800.0], [[0.0, 1.0], [0.0, 0.0]]),
     ]:
-        first = g.partial(g.make(op, x), x)
-        found = g.evaluate([first, g.partial(first, x)], local=[np.array(at)])
+        first = g.derivative(g.make(op, x), x)
+        found = g.evaluate([first, g.derivative(first, x)], local=[np.array(at)])
         np.testing.assert_allclose(np.asarray(found, float), slopes, atol=1e-300)
 
 
 def test_a_power_of_zero_is_constant_in_its_exponent():
     g = Graph()
-    x, b = g.leaf("column", 0), g.leaf("local", 0)
-    slope = g.partial(g.make("pow", x, b), b)
+    x, b = g.make("column", value=0), g.make("local", value=0)
+    slope = g.derivative(g.make("pow", x, b), b)
     (found,) = g.evaluate([slope], row=[np.array([0.0, 2.0])], local=[1.5])
     np.testing.assert_allclose(found, [0.0, 2.0**1.5 * np.log(2.0)])
 
 
 def test_held_has_no_derivative():
     g = Graph()
-    x = g.leaf("local", 0)
-    assert g.number(g.partial(g.make("held", x), x)) == 0.0
+    x = g.make("local", value=0)
+    assert g.numbers[g.derivative(g.make("held", x), x)] == 0.0
     with pytest.raises(NotImplementedError, match="tetragamma has no derivative"):
-        g.partial(g.make("tetragamma", x), x)
+        g.derivative(g.make("tetragamma", x), x)
+
+
+# --- families of coefficients -------------------------------------------------------------------
+
+ETA = np.array([0.3, -1.0, 2.0, 0.5, 1.5])
+
+
+def graph_and_entries():
+    g = Graph()
+    return g, [g.make("entry", g.const(k), value="eta") for k in range(len(ETA))]
+
+
+def evaluated(g, family):
+    return g.evaluate([family.expression], row=family.table.T, eta=ETA)[0]
+
+
+def test_constants_and_entries_differ():
+    g, eta = graph_and_entries()
+    scale = g.make("exp", eta[0])
+    nodes = [
+        g.make("mul", g.make("mul", scale, eta[k]), g.make("exp", g.const(0.1 * k)))
+        for k in (4, 1, 3)
+    ]
+    nodes = [g.make("add", n, g.make("sin", g.make("mul", g.const(c), eta[0]))) for n, c in zip(nodes, (2.0, 3.0, 5.0))]  # fmt: skip
+    families = Families(g)
+    assert families.add(nodes) == 0
+    (family,) = families.all
+    assert family.table.shape[0] == 3
+    np.testing.assert_allclose(evaluated(g, family), g.evaluate(nodes, eta=ETA))
+
+
+def test_the_same_coefficients_are_known():
+    g, eta = graph_and_entries()
+    squares = [g.make("mul", e, e) for e in eta]
+    cubes = [g.make("mul", s, e) for s, e in zip(squares, eta)]
+    families = Families(g)
+    assert [families.add(n) for n in (squares, cubes, squares)] == [0, 5, 0]
+    assert sum(len(f.table) for f in families.all) == 10
+
+
+@pytest.mark.parametrize("case", ["operations", "arrays", "kinds"])
+def test_forms_that_differ(case):
+    g, eta = graph_and_entries()
+    nodes = {
+        "operations": [g.make(op, eta[0]) for op in ("exp", "sin", "cos", "tanh")],
+        "arrays": [eta[0], g.make("entry", g.const(0), value="other")],
+        "kinds": [g.make("mul", eta[0], g.const(2)), g.make("mul", eta[0], g.const(2.5))],
+    }[case]
+    families = Families(g)
+    assert families.add(nodes) is None
+    assert families.all == []
+
+
+def test_coefficients_stand_after_parameters():
+    g, eta = graph_and_entries()
+    families = Families(g, begin=len(ETA))
+    begin = families.add([g.make("exp", eta[k]) for k in (0, 1)])
+    first = families.add([g.make("sin", eta[k]) for k in (2, 3)])
+    product = g.make("dot", value=("eta", first, (0, 1)))
+    place = g.make("add", g.const(begin), g.make("column", value=2, kind="i"))
+    total = g.make("add", product, g.make("entry", place, value="eta"))
+    eta = np.concatenate([ETA, np.exp(ETA[:2]), np.sin(ETA[2:4])])
+    row = [2.0, 3.0, 1]
+    (found,) = g.evaluate([total], row=row, eta=eta)
+    assert found == pytest.approx(2 * np.sin(ETA[2]) + 3 * np.sin(ETA[3]) + np.exp(ETA[1]))

@@ -1,6 +1,7 @@
-"""Machine code on disk is used only if it is the user's and all the source that went into it is what it was."""
+"""Machine code on disk is used only if it is the user's and what it was; first-class functions have their own arrays."""
 
 import errno
+import gc
 import os
 import subprocess
 import sys
@@ -9,11 +10,26 @@ import warnings
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from numba import njit, typeof, types
+from numba.core import event
+from numba.core.errors import TypingError
 
 import amc_pymc
 
-from amc_pymc.engine.cache import WITHOUT_KERNELS, kernel_folder, prune, read_cached, write_cached
+from amc_pymc.engine.jit import (
+    WITHOUT_KERNELS,
+    FirstClassFunction,
+    cached_file,
+    caller,
+    first_class,
+    prune,
+    read_cached,
+    write_cached,
+)
+from amc_pymc.engine.jit import njit as kernel_njit
 
 FILES = {
     "__init__.py": "",
@@ -50,6 +66,13 @@ from .closures import one_more
 from .middle import twice
 
 closed = one_more(twice)
+""",
+    "last.py": """
+from amc_pymc.engine.jit import njit
+
+@njit(cache=True)
+def last(x, table):
+    return x[-1] * table[-1, -1]
 """,
     "unrelated.py": "",
 }
@@ -125,9 +148,10 @@ def test_everything_is_in_one_folder_and_flipped_bits_are_noticed(root):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("AMC_PYMC_CACHE", str(tmp_path))
-    write_cached("a", b"some code")
-    assert read_cached("a") == b"some code"
-    return kernel_folder()
+    file = cached_file("a")
+    write_cached(file, b"some code")
+    assert read_cached(file) == b"some code"
+    return file.parent
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs owners and modes")
@@ -138,10 +162,9 @@ def test_a_folder_that_others_can_write_is_not_used(folder, fault, monkeypatch):
     else:
         folder.chmod(0o770 if fault == "group" else 0o702)
     with pytest.warns(UserWarning, match="kernel cache .* others can write") as found:
-        assert read_cached("a") is None
-        write_cached("b", b"other code")
-    assert len(found) == 1 and kernel_folder() is None
-    assert [f.name for f in folder.iterdir()] == ["a"]
+        assert read_cached(cached_file("a")) is None
+        write_cached(cached_file("b"), b"other code")
+    assert len(found) == 1 and len(list(folder.iterdir())) == 1
 
 
 @pytest.mark.parametrize(
@@ -160,20 +183,21 @@ def test_a_full_disk_or_a_missing_home_is_no_obstacle(folder, place, name, error
         monkeypatch.delenv("AMC_PYMC_CACHE")
         monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     with warnings.catch_warnings(action="error"):
-        write_cached("b", b"other code")
-        assert read_cached("b") is None
-    assert [f.name for f in folder.iterdir()] == ["a"]
+        write_cached(cached_file("b"), b"other code")
+        assert read_cached(cached_file("b")) is None
+    assert len(list(folder.iterdir())) == 1
 
 
 def test_what_was_not_used_for_longest_is_removed(folder):
-    for name, age in (("b", 50.0), ("c", 500.0), ("d", 5_000.0)):
-        write_cached(name, bytes(1_000))
-        os.utime(folder / name, (time.time() - age,) * 2)
+    a, b, c, d = (cached_file(name) for name in "abcd")
+    for file, age in ((b, 50.0), (c, 500.0), (d, 5_000.0)):
+        write_cached(file, bytes(1_000))
+        os.utime(file, (time.time() - age,) * 2)
     prune(folder)
-    assert {f.name for f in folder.iterdir()} == {"a", "b", "c", "d"}
-    assert read_cached("c") is not None  # it is now the one that was used last
+    assert {*folder.iterdir()} == {a, b, c, d}
+    assert read_cached(c) is not None  # it is now the one that was used last
     prune(folder, largest=1_500)
-    assert {f.name for f in folder.iterdir()} == {"a", "c"}
+    assert {*folder.iterdir()} == {a, c}
 
 
 @pytest.mark.parametrize("room", sorted(WITHOUT_KERNELS))
@@ -187,8 +211,10 @@ def test_rooms_whose_changes_leave_machine_code_as_it_is_have_no_kernels(room):
 def test_names_of_machine_code_depend_on_all_source_beside_a_function(root):
     """That of its package, or beside its file, and that of this package, but nothing that was changed later."""
     names = set()
-    script = "import sys; from amc_pymc.engine.cache import cached_name\n"
-    script += "from kernels_of_tests.outer import outer; print(cached_name(outer.py_func, 'a'))"
+    script = (
+        "from amc_pymc.engine.jit import cached_file; from kernels_of_tests.outer import outer; "
+    )
+    script += "print(cached_file('a', kernel=outer))"
 
     def changed(name, text):
         (root / name).write_text(text)
@@ -202,6 +228,162 @@ def test_names_of_machine_code_depend_on_all_source_beside_a_function(root):
     assert "None\n" not in names
     late = f"from pathlib import Path; Path({str(root / 'unrelated.py')!r}).write_text('a = 2')\n"
     assert (
-        python(root, f"import time, amc_pymc.engine.cache; time.sleep(0.1); {late}{script}")
+        python(root, f"import time, amc_pymc.engine.jit; time.sleep(0.1); {late}{script}")
         == "None\n"
     )
+
+
+# --- first-class functions ---------------------------------------------------------------------------
+
+SIGNATURE = types.float64(types.float64[::1])
+X = np.array([1.0, 10.0])
+
+
+@kernel_njit(cache=True)
+def weighted(x, weights, table, place):
+    out = 0.0
+    for k in range(x.size):
+        out += weights[k] * x[k]
+    return out + table[place[0], 1] + table.shape[0]
+
+
+@njit
+def call(function, x):
+    return function(x)
+
+
+def arrays(seed):
+    """Weights (2,), a table (n, 2) and a place in it (1,)."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=2), rng.normal(size=(3 + seed, 2)), np.array([seed], np.int64)
+
+
+def expected(weights, table, place):
+    return weights @ X + table[place[0], 1] + len(table)
+
+
+def test_arrays_of_any_order():
+    """In the order of C and of Fortran, strided in several ways, unaligned and with swapped bytes."""
+    weights, table, place = arrays(2)
+    unaligned = np.zeros(table.nbytes + 1, np.uint8)[1:].view(float).reshape(table.shape)
+    unaligned[:] = table
+    orders = [
+        table,
+        np.asfortranarray(table),
+        np.repeat(np.repeat(table, 2, 0), 3, 1)[::2, ::3],
+        table[::-1, ::-1].copy()[::-1, ::-1],
+        unaligned,
+        table.astype(">f8"),
+    ]
+    for each in orders:
+        for line in (weights, np.repeat(weights, 2)[::2], weights.astype(">f8")):
+            function = FirstClassFunction(weighted, SIGNATURE, [line, each, place])
+            assert call(function, X) == pytest.approx(expected(weights, table, place), rel=1e-14)
+
+
+def test_kernels_are_bound_for_each_signature():
+    """Those of one number of arguments and the same arrays."""
+    bound = [np.array([2.0, 3.0]), np.ones((3, 2)), np.array([0])]
+    function = FirstClassFunction(weighted, SIGNATURE, bound)
+    single = types.float64(types.float32[::1])
+    assert call(function, X) == 36.0
+    assert call(FirstClassFunction(weighted, single, bound), X.astype(np.float32)) == 36.0
+
+
+def test_each_function_has_its_own_arrays():
+    """Also when one of them has gone and a new one has taken its place."""
+    data = [arrays(seed) for seed in range(4)]
+    functions = [FirstClassFunction(weighted, SIGNATURE, list(each)) for each in data[:3]]
+    for function, each in zip(functions, data):
+        assert call(function, X) == pytest.approx(expected(*each), rel=1e-14)
+    del functions[1]
+    gc.collect()
+    functions.insert(1, FirstClassFunction(weighted, SIGNATURE, list(data[3])))
+    for function, each in zip(functions, [data[0], data[3], data[2]]):
+        assert call(function, X) == pytest.approx(expected(*each), rel=1e-14)
+
+
+def test_arrays_are_kept_alive():
+    function = FirstClassFunction(weighted, SIGNATURE, list(arrays(1)))
+    gc.collect()
+    np.full(1_000, np.nan)
+    assert call(function, X) == pytest.approx(expected(*arrays(1)), rel=1e-14)
+
+
+def test_further_functions_of_a_kernel_are_not_compiled():
+    """However many live at the same time."""
+    kept = [FirstClassFunction(weighted, SIGNATURE, list(arrays(0)))]
+    assert kept[0].address
+    with event.install_recorder("numba:compile") as recorder:
+        kept += [FirstClassFunction(weighted, SIGNATURE, list(arrays(k))) for k in range(1, 5)]
+        assert len({f.address for f in kept}) == 5
+    assert not recorder.buffer
+    for k, function in enumerate(kept):
+        assert call(function, X) == pytest.approx(expected(*arrays(k)), rel=1e-14)
+
+
+def test_functions_of_one_signature_are_one_type():
+    """Loops are compiled once for all of them."""
+    kept = [FirstClassFunction(weighted, SIGNATURE, list(arrays(k))) for k in range(2)]
+    assert typeof(kept[0]) == typeof(kept[1]) == typeof(first_class(SIGNATURE)(lambda x: x[0]))
+
+
+ASK = caller(SIGNATURE)
+
+
+@njit
+def ask_all(addresses, x):
+    return [ASK(addresses[k], (x,)) for k in range(addresses.size)]
+
+
+def test_calls_by_address():
+    functions = [
+        FirstClassFunction(weighted, SIGNATURE, list(arrays(2))),
+        first_class(SIGNATURE)(lambda x: x[1]),
+    ]
+    found = ask_all(np.array([f.address for f in functions]), X)
+    assert found == pytest.approx([expected(*arrays(2)), X[1]], rel=1e-14)
+
+
+PROGRAM = """
+import numpy as np
+from numba import types
+from numba.core import event
+from amc_pymc.engine.jit import FirstClassFunction
+from kernels_of_tests.last import last
+
+with event.install_recorder("numba:compile") as recorder:
+    FirstClassFunction(last, types.float64(types.float64[::1]), [np.ones((SIZE, 2))]).address
+print(len(recorder.buffer))
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_compiled_in_a_second_process(root):
+    """Whatever the sizes of its arrays."""
+    events = [int(python(root, PROGRAM.replace("SIZE", str(size)))) for size in (3, 5)]
+    assert events[0] > 0 and events[1] == 0
+
+
+def test_functions_are_arguments_in_tuples_and_constants():
+    double, third = (first_class(SIGNATURE)(f) for f in (lambda x: 2.0 * x[0], lambda x: x[1]))
+
+    @kernel_njit
+    def ask(arguments):
+        x, first, (_, second) = arguments
+        return first(x), second(x), double(x)
+
+    assert ask((X, third, (X, double))) == (X[1], 2.0 * X[0], 2.0 * X[0])
+    assert ask((X, double, (X, third))) == (2.0 * X[0], X[1], 2.0 * X[0])
+
+
+@kernel_njit
+def ask_one(function, x):
+    return function(x)
+
+
+def test_functions_of_other_signatures_are_refused():
+    other = types.float64(types.float64)
+    assert typeof(first_class(other)(lambda x: x)) != typeof(first_class(SIGNATURE)(lambda x: x[0]))
+    with pytest.raises(TypingError, match="does not take"):
+        ask_one(first_class(other)(lambda x: x), X)

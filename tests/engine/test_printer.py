@@ -12,10 +12,9 @@ import pytest
 
 from numba import njit
 
-from amc_pymc.engine import Graph, cache, machine
-from amc_pymc.engine.cache import kernel_folder
-from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.printer import Printer
+from amc_pymc.engine import Graph, jit
+from amc_pymc.engine.jit import cached_file
+from amc_pymc.engine.printer import Printed, Printer, call
 from tests.engine.printing import compiled, staged
 from tests.engine.random_graphs import Grower
 from tests.engine.test_graph import leaves
@@ -41,18 +40,18 @@ def test_stages_compute_what_evaluate_does(seed):
     values, rows, groups, local, eta = unit_arrays(rng)
     grower = Grower(rng, values)
     g = grower.graph
-    code = g.leaf("column", 2, "i")
-    chosen = g.entry("eta", g.make("add", g.const(2), code))
+    code = g.make("column", value=2, kind="i")
+    chosen = g.make("entry", g.make("add", g.const(2), code), value="eta")
     grower.numbers += [
         (chosen, eta[2 + rows[:, 2].astype(int)]),
-        (g.leaf("dot", ("eta", 2, (3, 4))), rows[:, 3:5] @ eta[2:4]),
-        (g.leaf("dot", ("eta", 1, (4, 0, 1, 3))), rows[:, [4, 0, 1, 3]] @ eta[1:5]),
+        (g.make("dot", value=("eta", 2, (3, 4))), rows[:, 3:5] @ eta[2:4]),
+        (g.make("dot", value=("eta", 1, (4, 0, 1, 3))), rows[:, [4, 0, 1, 3]] @ eta[1:5]),
         (g.make("eq", code, g.const(2)), rows[:, 2] == 2),
     ]
     grower.grow(70)
     outputs = [n for n, _ in grower.grown[-20:]] + [n for n, _ in grower.truths[-3:]]
-    outputs += [g.const(2.5), g.const(-1), g.leaf("group", 0), g.entry("eta", g.const(1))]
-    outputs += [g.make("gt", chosen, g.const(0.0))]
+    outputs += [g.const(2.5), g.const(-1), g.make("group", value=0)]
+    outputs += [g.make("entry", g.const(1), value="eta"), g.make("gt", chosen, g.const(0.0))]
     expected = g.evaluate(
         outputs, row=list(rows.T), group=list(groups.T), local=list(local.T), eta=eta
     )
@@ -71,30 +70,31 @@ def test_literals():
 
 def test_nothing_is_printed_twice():
     g = Graph()
-    e = g.make("exp", g.leaf("local", 0))
+    e = g.make("exp", g.make("local", value=0))
     printer = Printer(g)
-    printer.once("f", ("u", "out"), [g.make("mul", e, e), e])
-    assert printer.text.count("call double") == 1
+    printer.function("f", ("u", "out"), [g.make("mul", e, e), e])
+    assert printer.printed(()).text.count("call double") == 1
     printer = Printer(g)
-    printer.once("f", ("shared", "u", "out"), [g.make("mul", e, e)], shared=[e])
-    assert "exp" not in printer.text and "fmul" in printer.text
+    printer.function("f", ("shared", "u", "out"), [g.make("mul", e, e)], shared=[e])
+    text = printer.printed(()).text
+    assert "exp" not in text and "fmul" in text
 
 
 def test_a_function_without_outputs_compiles():
     printer = Printer(Graph())
-    printer.once("f", ("eta", "out"), [])
-    assert Printed(printer.text, ("f",)).arrays[0][0] != 0
+    printer.function("f", ("eta", "out"), [])
+    assert printer.printed(("f",)).arrays[0][0] != 0
 
 
 @pytest.mark.parametrize("n", [0, 5, 33])
 @pytest.mark.parametrize("padding", [0, 16])
 def test_sums_of_rows_leave_out_what_is_beyond(n, padding):
     g = Graph()
-    square = g.make("mul", g.leaf("column", 0), g.leaf("column", 0))
-    both = g.make("add", square, g.leaf("local", 0))
+    square = g.make("mul", g.make("column", value=0), g.make("column", value=0))
+    both = g.make("add", square, g.make("local", value=0))
     printer = Printer(g)
     printer.sum_of_rows("f", ("kept", "stride", "n", "padded", "u", "out"), [both], kept=[square])
-    program, _ = Printed(printer.text, ("f",)).arrays
+    program, _ = printer.printed(("f",)).arrays
     kept, out = np.full((1, 64), np.nan), np.array([1.0])
     kept[0, :n] = np.arange(n)
     _summed(program, kept, n, n + padding, np.array([0.5]), out)
@@ -110,12 +110,12 @@ def _summed(program, kept, n, padded, u, out):
 def test_products_with_consecutive_entries(columns):
     rng = np.random.default_rng(8)
     g = Graph()
-    dot = g.leaf("dot", ("eta", 1, columns))
+    dot = g.make("dot", value=("eta", 1, columns))
     printer = Printer(g)
     arguments = ("eta", "block", "stride", "n", "out", "out_stride")
-    assert printer.each_row("f", arguments, [g.make("exp", dot), dot]) == 2
-    assert printer.each_row("g", arguments, [g.make("exp", dot)]) == 2
-    program, _ = Printed(printer.text, ("f", "g")).arrays
+    assert printer.function("f", arguments, [g.make("exp", dot), dot]) == 2
+    assert printer.function("g", arguments, [g.make("exp", dot)]) == 2
+    program, _ = printer.printed(("f", "g")).arrays
     eta, block = rng.normal(size=24), rng.normal(size=(24, 9))
     expected = eta[1 : 1 + len(columns)] @ block[list(columns)]
     for k in range(2):
@@ -136,18 +136,20 @@ def test_libraries_are_kept(tmp_path, monkeypatch):
     g = Graph()
     printer = Printer(g)
     value = g.const(float(id(tmp_path)))
-    printer.once("f", ("u", "out"), [g.make("add", g.make("exp", g.leaf("local", 0)), value)])
-    addresses = Printed(printer.text, ("f",)).arrays[0]
-    (file,) = kernel_folder().glob("*.machine")
-    assert addresses[0] and file.stat().st_size > 0
+    printer.function(
+        "f", ("u", "out"), [g.make("add", g.make("exp", g.make("local", value=0)), value)]
+    )
+    text = printer.printed(()).text
+    file = cached_file(text)
+    assert printer.printed(("f",)).arrays[0][0] and file.stat().st_size > 0
     code = """
 import sys
-from amc_pymc.engine import machine
-machine._compiled = None
-program, _ = machine.Printed(sys.stdin.read(), ("f",)).arrays
+from amc_pymc.engine import printer
+printer._compiled = None
+program, _ = printer.Printed(sys.stdin.read(), ("f",)).arrays
 print(program[0] != 0)
 """
-    run = partial(subprocess.run, [sys.executable, "-c", code], input=printer.text, text=True)
+    run = partial(subprocess.run, [sys.executable, "-c", code], input=text, text=True)
     assert run(capture_output=True, check=True).stdout.strip() == "True"
     whole = bytearray(file.read_bytes())
     whole[len(whole) // 2] ^= 1
@@ -161,7 +163,7 @@ def test_a_folder_that_cannot_be_written_is_no_obstacle(tmp_path, monkeypatch):
     blocked.write_text("")
     monkeypatch.setenv("AMC_PYMC_CACHE", str(blocked))
     g = Graph()
-    out = compiled(g, [g.make("add", g.leaf("local", 0), g.const(float(id(tmp_path))))])
+    out = compiled(g, [g.make("add", g.make("local", value=0), g.const(float(id(tmp_path))))])
     assert out([[1.0]])[0, 0] == 1.0 + id(tmp_path)
 
 
@@ -169,10 +171,9 @@ def test_machine_code_belongs_to_the_source_of_the_package(tmp_path, monkeypatch
     monkeypatch.setenv("AMC_PYMC_CACHE", str(tmp_path))
     text = f'define void @"amc.f"() {{ ret void }} ; {tmp_path}'
     for n, source in enumerate(["one", "other", "one", None], 1):
-        monkeypatch.setattr(cache, "_digest", lambda root, source=source: source)
-        machine._library.cache_clear()
+        monkeypatch.setattr(jit, "_digest", lambda root, source=source: source)
         assert Printed(text, ("f",)).arrays[0][0] != 0
-        assert len(list(kernel_folder().glob("*.machine"))) == min(n, 2)
+        assert len(list(tmp_path.rglob("*.machine"))) == min(n, 2)
 
 
 @pytest.mark.slow
@@ -182,8 +183,10 @@ def test_code_lives_as_long_as_its_addresses():
 
     def added(k):
         printer = Printer(g)
-        printer.once("f", ("u", "out"), [g.make("add", g.leaf("local", 0), g.const(0.1 + k))])
-        program, _ = Printed(printer.text, ("f",)).arrays
+        printer.function(
+            "f", ("u", "out"), [g.make("add", g.make("local", value=0), g.const(0.1 + k))]
+        )
+        program, _ = printer.printed(("f",)).arrays
         return weakref.ref(program.base.library), program[:1]
 
     libraries, kept = zip(*map(added, range(80)))

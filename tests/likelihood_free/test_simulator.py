@@ -17,7 +17,7 @@ from scipy import special, stats
 
 from amc_pymc.likelihood_free.model_problem import ModelProblem
 from amc_pymc.likelihood_free.trial import try_simulator
-from amc_pymc.reading.graphs import interpreted_mode
+from amc_pymc.reading.graphs import INTERPRETED
 
 Y = np.array([1.0, -0.5, 2.0, 0.3, 1.7])
 
@@ -108,7 +108,7 @@ def test_calls_are_those_of_pymc(case):
     u = points(problem, 3)
     values = problem.parameters(u)
     rv = model["y"]
-    fn = pytensor.function(model.free_RVs, rv, mode=interpreted_mode(), on_unused_input="ignore")
+    fn = pytensor.function(model.free_RVs, rv, mode=INTERPRETED, on_unused_input="ignore")
     spy.calls.clear()
     for i in range(3):
         fn(values["mu"][i], values["w"][i])
@@ -182,7 +182,7 @@ def kernel_of(model, x) -> np.ndarray:
     s = pt.tensor(shape=rv.type.shape, dtype="float64")
     data = model.rvs_to_values[rv]
     graph = op.distance(op.epsilon, op.sum_stat(data), op.sum_stat(s))
-    fn = pytensor.function([s], graph, mode=interpreted_mode())
+    fn = pytensor.function([s], graph, mode=INTERPRETED)
     return np.array([np.sum(fn(row)) for row in x])
 
 

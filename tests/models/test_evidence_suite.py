@@ -11,7 +11,7 @@ from pymc.model.transform.conditioning import remove_value_transforms
 from scipy.special import logsumexp
 from scipy.stats import qmc
 
-from amc_pymc.reading.graphs import interpreted_mode
+from amc_pymc.reading.graphs import INTERPRETED
 from models.beta_binomial import beta_binomial
 from models.contamination import contamination
 from models.evidence_problem import EvidenceProblem
@@ -37,7 +37,7 @@ def compiled(model, *groups):
     """Function of a point that returns a log density for each group of variables."""
     densities = [model.logp(vars=variables, jacobian=False) for variables in groups]
     # Without stabilising rewrites, the logarithm of one minus an inverse logit is minus infinity.
-    return model.compile_fn(densities, mode=interpreted_mode(), on_unused_input="ignore")
+    return model.compile_fn(densities, mode=INTERPRETED, on_unused_input="ignore")
 
 
 @functools.cache

@@ -5,8 +5,8 @@ import pytest
 
 from amc_pymc.engine import Graph
 from amc_pymc.engine.row_kernels import RowProgram
-from amc_pymc.reading import coefficients
-from amc_pymc.reading.coefficients import with_products
+from amc_pymc.reading import packed_rows
+from amc_pymc.reading.packed_rows import with_products
 
 #: Rows, parameters, and columns: a response, a covariate, and indices of parameters.
 N, D = 60, 20
@@ -19,13 +19,14 @@ class Row:
         self.graph = Graph()
 
     def at(self, k):
-        return self.graph.entry("eta", self.graph.const(k))
+        return self.graph.make("entry", self.graph.const(k), value="eta")
 
     def level(self, column):
-        return self.graph.entry("eta", self.graph.leaf("column", column, "i"))
+        place = self.graph.make("column", value=column, kind="i")
+        return self.graph.make("entry", place, value="eta")
 
     def data(self, column):
-        return self.graph.leaf("column", column)
+        return self.graph.make("column", value=column)
 
     def __getattr__(self, op):
         return lambda *nodes: self.graph.make(op, *nodes)
@@ -127,7 +128,7 @@ def test_rows_have_the_same_values(mean, may_add):
 
 
 def test_products_with_too_many_levels_stay(monkeypatch):
-    monkeypatch.setattr(coefficients, "_MOST", 5)
+    monkeypatch.setattr(packed_rows, "_MOST", 5)
     row = Row()
     program = RowProgram(row.graph, scaled(row), 5, n_parameters=D)
     data = data_of(np.random.default_rng(1))
@@ -137,13 +138,13 @@ def test_products_with_too_many_levels_stay(monkeypatch):
 def test_nodes_that_depend_on_marked_parameters():
     """An entry reads parameters 0 to 2, by the data, and another the last one."""
     g = Graph()
-    by_data, last = g.entry("eta", g.leaf("column", 0, "i")), g.entry("eta", g.const(3))
+    places = g.make("column", value=0, kind="i"), g.const(3)
+    by_data, last = (g.make("entry", place, value="eta") for place in places)
     double = g.make("mul", 2.0, by_data)
     whole = g.make("add", double, last)
     data = np.array([[0.0], [1.0], [2.0]])
     expected = {1: {by_data, double, whole}, 3: {last, whole}, None: set()}
     for place, nodes in expected.items():
         assert (
-            coefficients.depending(g, whole, data, np.array([k == place for k in range(4)]))
-            == nodes
+            packed_rows.depending(g, whole, data, np.array([k == place for k in range(4)])) == nodes
         )

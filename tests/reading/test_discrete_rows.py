@@ -14,11 +14,11 @@ from numba import njit
 
 from amc_pymc.reading import extract_rows
 from amc_pymc.reading.densities import RowDensities
-from amc_pymc.steps.preparation import prepare
-from amc_pymc.steps.settings import Options
-from amc_pymc.tall.samplers.compiled import state_values, unit_changes
-from amc_pymc.tall.samplers.preparation import probe_moves
-from amc_pymc.tall.samplers.raced import surrogate_at, surrogate_change, surrogate_total
+from amc_pymc.reading.graphs import interpreted_function
+from amc_pymc.steps.preparation import Options, prepare
+from amc_pymc.tall.decisions import residuals
+from amc_pymc.tall.samplers.fit import probe_moves
+from amc_pymc.tall.surrogate import surrogate_at, surrogate_change, surrogate_total
 
 N = 120
 LEVELS = np.array([-0.3, 0.1, 0.4])
@@ -150,7 +150,7 @@ def case(build):
     with pm.Model() as model:
         build()
     rows = extract_rows(model)
-    smooth = [n for n in rows.value_vars if rows.layout.is_continuous(n)]
+    smooth = [n for n in rows.value_vars if n in rows.layout.continuous]
     return model, rows, RowDensities(rows, expand=rows.layout.indices(smooth))
 
 
@@ -174,9 +174,11 @@ def random_points(build, number=3, seed=1):
 @every
 def test_rows_of_the_coefficients_are_the_rows(build):
     _, rows, densities = case(build)
-    direct, raced, idx = rows.compile(), densities.raced, np.random.default_rng(2).permutation(N)
+    direct, raced = interpreted_function(*rows.graph()), densities.raced
+    coefficients = densities.packed.coefficients
+    idx = np.random.default_rng(2).permutation(N)
     for x in random_points(build):
-        z = x if densities.coefficients is None else densities.coefficients.evaluate(x)
+        z = x if coefficients is None else coefficients.evaluate(x)
         assert z.shape == (raced.layout.size,)
         expected = direct(x, idx, *rows.arrays)
         assert np.all(np.isfinite(expected))
@@ -186,7 +188,7 @@ def test_rows_of_the_coefficients_are_the_rows(build):
 
 @smooth
 def test_native_map_is_that_of_python(build):
-    found = case(build)[2].coefficients
+    found = case(build)[2].packed.coefficients
     for x in random_points(build):
         np.testing.assert_array_equal(ask(found.native, x), found.evaluate(x))
 
@@ -238,7 +240,7 @@ def test_they_leave_no_control_variate(build):
 
 def test_conditions_on_parameters_are_no_obstacle():
     """The search for the mode leaves sigma > 0 and lower <= upper behind on its way."""
-    assert prepared(chosen_scale).surrogate is not None
+    assert not prepared(chosen_scale).no_proxy
     reason = prepared(uniform_width).no_proxy
     assert "impossible" in reason or "finite" in reason
 
@@ -247,7 +249,7 @@ def test_without_discrete_variables_there_is_nothing_to_compute():
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("a"), pm.HalfNormal("s"), observed=arrays()[1])
     densities = RowDensities(extract_rows(model), expand=np.arange(2))
-    assert densities.coefficients is None and densities.raced is densities
+    assert densities.packed.coefficients is None and densities.raced is densities
 
 
 # --- the control variate --------------------------------------------------------------------------
@@ -257,14 +259,14 @@ def identity(build, centre_of=lambda eta: eta):
     """Residuals and surrogate against the log-likelihood, at several points."""
     _, rows, densities = case(build)
     raced, xs = densities.raced, list(random_points(build, 1))[:6]
-    etas = np.ascontiguousarray([densities.coefficients.evaluate(x) for x in xs])
+    etas = np.ascontiguousarray([densities.packed.coefficients.evaluate(x) for x in xs])
     centre = etas[0].copy()
     centre[raced.expand] = centre_of(etas[0])[raced.expand]
     surrogate = surrogate_at(raced, centre)
     everything = np.arange(N)
-    found = state_values(raced.state_rewards, etas, surrogate.centre, everything).sum(axis=1)
+    found = residuals(raced.state_rewards, etas, surrogate.centre, everything).sum(axis=1)
     found += [surrogate_total(eta, surrogate) for eta in etas]
-    exact = np.array([rows.compile()(x, everything, *rows.arrays).sum() for x in xs])
+    exact = np.array([rows(rows.layout.unravel(x), everything).sum() for x in xs])
     return raced, surrogate, etas, found, exact
 
 
@@ -277,7 +279,7 @@ def test_residuals_and_surrogate_add_up(build):
     np.testing.assert_allclose(found - found[0], exact - exact[0], rtol=0, atol=1e-11 * scale)
     for j in range(1, len(etas)):
         pair = np.ascontiguousarray(etas[[0, j]])
-        change = unit_changes(raced.rewards, pair, surrogate.centre, np.arange(N)).sum()
+        change = residuals(raced.rewards, pair, surrogate.centre, np.arange(N))[1].sum()
         change += surrogate_change(pair, surrogate)
         np.testing.assert_allclose(change, exact[j] - exact[0], rtol=0, atol=1e-11 * scale)
 
@@ -285,8 +287,8 @@ def test_residuals_and_surrogate_add_up(build):
 def test_a_normal_mean_is_expanded_exactly():
     """Residuals are the same in every row and state: the expansion of a square is exact."""
     raced, surrogate, etas, _, _ = identity(products)
-    residuals = state_values(raced.state_rewards, etas, surrogate.centre, np.arange(N))
-    assert np.abs(residuals).max() < 1e-12
+    left = residuals(raced.state_rewards, etas, surrogate.centre, np.arange(N))
+    assert np.abs(left).max() < 1e-12
 
 
 def test_the_mode_of_related_parameters_is_found():
@@ -299,5 +301,5 @@ def test_the_mode_of_related_parameters_is_found():
     moves, rows = probe_moves(found, np.random.default_rng(1)), np.arange(N)
     plain = [np.std(np.subtract(*(found.raced.values(eta, rows) for eta in m))) for m in moves]
     centre = found.surrogate.centre
-    left = [np.std(unit_changes(found.raced.rewards, m, centre, rows)) for m in moves]
+    left = [np.std(residuals(found.raced.rewards, m, centre, rows)[1]) for m in moves]
     assert np.mean(left) < 0.5 * np.mean(plain)

@@ -16,7 +16,7 @@ from amc_pymc.reading.group_densities import NODES, TOLERANCE, GroupDensities, c
 from amc_pymc.reading.groups import take_groups
 from amc_pymc.steps.preparation import grouped_densities
 from amc_pymc.tall import groups as loops
-from amc_pymc.tall.samplers.compiled import state_values
+from amc_pymc.tall.decisions import residuals
 from models.grouped import EXAMPLES
 from tests.reading.group_models import ACCEPTED
 from tests.reading.test_groups import example, taken
@@ -163,7 +163,7 @@ def test_gradient_and_hessian_are_those_of_the_values(name):
 
 def rewards(d, pair, centre):
     """Of all groups."""
-    return state_values(d.rewards, np.stack(pair), centre, np.arange(d.n_units))
+    return residuals(d.rewards, np.stack(pair), centre, np.arange(d.n_units))
 
 
 def change_as_raced(d, here, there, units=None):

@@ -11,6 +11,7 @@ from pytensor.compile.mode import Mode
 from amc_pymc.reading.factors import find_factors
 from amc_pymc.reading.graphs import initial_point_of, remembering
 from amc_pymc.reading.groups import take_groups
+from amc_pymc.reading.rows import may_read_levels
 from amc_pymc.tall.groups import printed_groups
 from models.grouped import EXAMPLES
 from tests.reading.group_models import ACCEPTED, EITHER, REFUSED
@@ -153,7 +154,7 @@ def test_one_hot_columns_are_codes():
     g = groups.program.graph
     assert groups.rows.data.shape[0] < 9
     chosen = g.leaves([groups.program.row], "entry")
-    assert sum(bool(g.depends(n)) for n in chosen) == 2
+    assert sum(bool(g.depends[n]) for n in chosen) == 2
 
 
 def crossed(n_levels, n_items, n_parents):
@@ -215,14 +216,20 @@ def test_an_index_out_of_range_is_an_error():
         find_factors(model)
 
 
-def test_rows_of_a_model_without_groups_are_not_extracted(monkeypatch):
+@pytest.mark.parametrize(
+    ("size", "mean", "may"),
+    [
+        (3, lambda u: np.ones((50, 3)) @ u, False),
+        (3, lambda u: u[np.arange(50) % 3], True),
+        (50, lambda u: u, True),
+    ],
+    ids=["regression", "groups", "one for each row"],
+)
+def test_rows_of_a_model_without_groups_are_not_extracted(monkeypatch, size, mean, may):
     """That takes several passes over the data, before every preparation."""
-
-    def refuse(*args):
-        raise AssertionError("rows were extracted")
-
-    monkeypatch.setattr("amc_pymc.reading.factors.extract_rows", refuse)
     with pm.Model() as model:
-        slopes = pm.Normal("slopes", shape=3)
-        pm.Normal("y", np.ones((50, 3)) @ slopes, 1.0, observed=np.zeros(50))
-    assert find_factors(model) == []
+        u = pm.Normal("u", shape=size)
+        pm.Normal("y", mean(u), 1.0, observed=np.zeros(50))
+    assert len(find_factors(model)) == may
+    monkeypatch.setattr("amc_pymc.reading.rows.extract_rows", None)
+    assert may_read_levels(model) == may

@@ -10,9 +10,9 @@ import pytest
 
 from amc_pymc.reading import NotRowFactorised, extract_rows
 from amc_pymc.reading.densities import RowDensities
-from amc_pymc.reading.graphs import initial_point_of, interpreted_mode
+from amc_pymc.reading.graphs import INTERPRETED, initial_point_of
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, pack_rows
-from amc_pymc.tall.samplers.compiled import state_values
+from amc_pymc.tall.decisions import residuals
 
 N = 300
 
@@ -103,13 +103,12 @@ def reference(name):
     """``(x, units) -> value, gradient, Hessian`` of their sum, and each row's log-likelihood."""
     densities, _, _ = case(name)
     rows = densities.rows
-    x, idx, arrays = pt.vector("x"), pt.lvector("idx"), rows.array_inputs()
-    each = rows.graph(x, idx, arrays)
+    inputs, each = rows.graph()
+    x = inputs[0]
     gradient = pt.grad(each.sum(), x)
     v = pt.vector("v")
     along = pt.grad(pt.dot(gradient, v), x)
-    inputs = [x, idx, *arrays]
-    kwargs = {"mode": interpreted_mode(), "on_unused_input": "ignore"}
+    kwargs = {"mode": INTERPRETED, "on_unused_input": "ignore"}
     first = pytensor.function(inputs, [each, gradient], **kwargs)
     second = pytensor.function([v, *inputs], along, **kwargs)
 
@@ -139,19 +138,19 @@ def test_values_and_derivatives(name):
 def test_residuals(name):
     """Their sums, from derivatives at the centre."""
     densities, (x, x_new, centre), units = case(name)
-    assert (densities.coefficients is not None) == (name == "shrunk")
+    assert (densities.packed.coefficients is not None) == (name == "shrunk")
     densities = densities.in_parameters()
     mask, derivatives = expanded(densities), reference(name)
     u, v = mask * (x_new - x), mask * (x_new + x - 2.0 * centre)
     here, there = derivatives(x, units), derivatives(x_new, units)
     _, slope, curve = derivatives(np.where(mask > 0.0, centre, x), units)
     change = (there[0] - here[0]).sum() - slope @ u - 0.5 * u @ curve @ v
-    found = state_values(densities.rewards, np.stack([x, x_new]), centre, units)
+    found = residuals(densities.rewards, np.stack([x, x_new]), centre, units)
     assert found[1].sum() == pytest.approx(change, rel=1e-7, abs=1e-8)
     w = mask * (x_new - centre)
     at = derivatives(np.where(mask > 0.0, centre, x_new), units)
     left = there[0].sum() - at[0].sum() - at[1] @ w - 0.5 * w @ at[2] @ w
-    found = state_values(densities.state_rewards, x_new[None], centre, units)
+    found = residuals(densities.state_rewards, x_new[None], centre, units)
     assert found.sum() == pytest.approx(left, rel=1e-7, abs=1e-8)
 
 
@@ -160,9 +159,8 @@ def test_rows_that_are_no_scalar_expression_say_why():
     with pm.Model() as model:
         b = pm.Normal("b", shape=3)
         pm.Normal("y", pt.sort(b)[0], 1.0, observed=y[:, 0])
-    densities = RowDensities(extract_rows(model), expand=np.arange(3))
     with pytest.raises(NotRowFactorised, match=r"y have no scalar form: Sort.*Use NUTS, or write"):
-        densities.all_values(np.zeros(3))
+        RowDensities(extract_rows(model), expand=np.arange(3))
 
 
 def test_as_many_rows_as_columns_are_no_obstacle():

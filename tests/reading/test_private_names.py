@@ -16,7 +16,7 @@ def shapes_of_draws():
 
 def rewrites_by_name():
     """``scalars``: the stable form of a likelihood, in which logistic functions do not underflow."""
-    from amc_pymc.reading.scalars import stabilised
+    from amc_pymc.reading.graphs import stabilised
 
     graph = stabilised(pt.log(pt.sigmoid(pt.scalar("x"))))
     return "Softplus" in str(pytensor.dprint(graph, file="str"))

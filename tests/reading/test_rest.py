@@ -9,10 +9,9 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from amc_pymc.reading.densities import RestDensities
-from amc_pymc.reading.graphs import initial_point_of, interpreted_mode
-from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.tall.samplers.compiled import call_total
+from amc_pymc.reading.densities import ModelDensities, RestDensities
+from amc_pymc.reading.graphs import INTERPRETED, FlatLayout, initial_point_of
+from amc_pymc.tall.decisions import call_total
 from tests.reading.test_packed_rows import bivariate
 
 
@@ -22,12 +21,12 @@ def of_vector(write, *sizes, discrete=()):
     kinds = tuple("int64" if k in discrete else "float64" for k in range(len(sizes)))
     vectors = [pt.tensor(n, dtype=d, shape=(m,)) for n, d, m in zip(names, kinds, sizes)]
     layout = FlatLayout(tuple(names), tuple((n,) for n in sizes), kinds)
-    return RestDensities(write(*vectors), vectors, layout)
+    return RestDensities([write(*vectors)], vectors, layout)
 
 
 def check(rest, x, scalar=True):
     """Values, gradients and Hessians are those of PyTensor."""
-    graph, (symbol,) = rest.rest_graph
+    graph, symbol = rest.rest_graph, rest.symbol
     slope, v = (
         pt.zeros_like(symbol) + pt.grad(graph, symbol, disconnected_inputs="ignore"),
         pt.vector("v"),
@@ -36,7 +35,7 @@ def check(rest, x, scalar=True):
         pt.dot(slope, v), symbol, disconnected_inputs="ignore"
     )
     by_pytensor = pytensor.function(
-        [symbol, v], [graph, slope, product], mode=interpreted_mode(), on_unused_input="ignore"
+        [symbol, v], [graph, slope, product], mode=INTERPRETED, on_unused_input="ignore"
     )
     value, slopes, hessian = map(np.array, zip(*(by_pytensor(x, e) for e in np.eye(x.size))))
     assert (rest.prior_terms is not None) == scalar
@@ -75,7 +74,7 @@ def test_without_a_scalar_form_pytensor_computes_it():
 def test_derivatives_that_take_too_long_are_left_to_pytensor():
     rest = of_vector(lambda a: reduce(mul, [a[k] for k in range(80)]) - pt.sum(a**2), 80)
     check(rest, np.linspace(0.97, 1.04, 80))
-    assert rest.prior_terms.derivatives is None
+    assert rest.prior_terms.curves is None
 
 
 def test_derivatives_by_discrete_variables_are_zero():
@@ -110,14 +109,11 @@ def test_checks_of_data(p, expected):
 
 def test_priors_of_a_model():
     """A log density with a Jacobian and a Cholesky factor, as PyMC computes it."""
-    from amc_pymc.steps.preparation import checked_densities
-    from amc_pymc.steps.settings import Options
-
     model = bivariate()
-    densities = checked_densities(model, Options(), initial_point_of(model))
+    densities = ModelDensities(model)
     x = densities.layout.ravel(initial_point_of(model)) + 0.2
     rest = model.logp(vars=[v for v in model.basic_RVs if v.name != "y"])
-    fn = pytensor.function(model.value_vars, rest, mode=interpreted_mode())
+    fn = pytensor.function(model.value_vars, rest, mode=INTERPRETED)
     point = densities.layout.unravel(x)
     expected = float(fn(*(point[v.name] for v in model.value_vars)))
     assert call_total(densities.rest, x) == pytest.approx(expected, rel=1e-12)

@@ -8,7 +8,6 @@ from functools import cache
 import cloudpickle
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import pytest
 
@@ -17,7 +16,7 @@ from pytensor.graph.traversal import ancestors
 
 from amc_pymc.reading import NotRowFactorised, RowLogp, extract_rows
 from tests.model_zoo import ZOO, build, names
-from tests.reading.zoo_rows import N_ROWS, zoo_model, zoo_rows
+from tests.reading.zoo_rows import N_ROWS, RowCounter, zoo_model, zoo_rows
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:PyTensor could not link to a BLAS:UserWarning",
@@ -250,21 +249,6 @@ def test_extraction_leaves_the_model_alone():
 
 
 # The cost of m rows does not depend on N.
-
-
-class RowCounter(pytensor.graph.op.Op):
-    """The identity, which notes the length of everything that passes through it."""
-
-    __props__ = ()
-    seen: list[int] = []
-
-    def make_node(self, x):
-        x = pt.as_tensor(x)
-        return pytensor.graph.basic.Apply(self, [x], [x.type()])
-
-    def perform(self, node, inputs, outputs):
-        RowCounter.seen.append(inputs[0].shape[0])
-        outputs[0][0] = inputs[0].copy()
 
 
 @pytest.mark.parametrize("as_data", [True, False], ids=["data", "constant"])

@@ -8,8 +8,8 @@ import pytest
 from pytensor.compile.mode import Mode
 
 from amc_pymc.engine import Graph
-from amc_pymc.reading.row_program import Columns
-from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
+from amc_pymc.reading.graphs import stabilised
+from amc_pymc.reading.scalars import Columns, ElementReader, NotScalar
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS:UserWarning")
@@ -45,7 +45,8 @@ def read(build, low=0):
             at = graph.const(0)
             for k, n in zip(index, x.type.shape):
                 at = graph.make("add", graph.make("mul", at, graph.const(n)), k)
-            return graph.entry("eta", graph.make("add", graph.const(starts[x.name]), at))
+            place = graph.make("add", graph.const(starts[x.name]), at)
+            return graph.make("entry", place, value="eta")
 
         leaves[x] = leaf
     for k, x in enumerate(variables[3:]):
@@ -149,7 +150,7 @@ def test_a_gather_costs_the_same_whatever_is_gathered_from():
         graph = Graph()
         columns = Columns(graph, "column")
         leaves = {
-            v: lambda index, graph=graph: graph.entry("eta", index[0]),
+            v: lambda index, graph=graph: graph.make("entry", index[0], value="eta"),
             i: lambda index, columns=columns: columns.node("i", lambda: np.arange(3)),
         }
         ElementReader(graph, leaves, columns).element(stabilised(pt.exp(2.0 * v)[i]))

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import amc_pymc as amc
 
-from amc_pymc.reading.graphs import interpreted_mode
+from amc_pymc.reading.graphs import INTERPRETED
 from amc_pymc.results.tables import GIBBS_STATS, METROPOLIS_STATS, RACE_STATS, STEP_STATS
 from amc_pymc.tall.samplers import metropolis
 
@@ -473,7 +473,7 @@ def test_with_nuts(name, case, beta_step, tmp_path):
     def steps():
         """A used NUTS would go on from what it has learned."""
         with model:
-            return [step, pm.NUTS([model[other]], mode=interpreted_mode())]
+            return [step, pm.NUTS([model[other]], mode=INTERPRETED)]
 
     idata = sample(model, steps(), **SHORT)
     for rv in model.free_RVs:

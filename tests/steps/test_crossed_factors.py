@@ -11,9 +11,9 @@ from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.steps.settings import Options, chosen_factor
-from amc_pymc.tall.samplers.compiled import unit_changes
-from amc_pymc.tall.samplers.preparation import probe_moves
+from amc_pymc.steps.preparation import Options, chosen_factor
+from amc_pymc.tall.decisions import residuals
+from amc_pymc.tall.samplers.fit import probe_moves
 
 SD_A, SD_B, PRIOR_SD = 0.8, 0.6, 2.0
 N, LEVELS = 900, {"a": 45, "b": 30, "c": 6}
@@ -95,7 +95,7 @@ def test_gaussian_groups_leave_nothing_to_the_race():
     assert prepared.densities.n_nodes == 3
     centre, units = prepared.surrogate.centre, np.arange(prepared.densities.n_units)
     for move in probe_moves(prepared, np.random.default_rng(1)):
-        assert np.std(unit_changes(prepared.raced.rewards, move, centre, units)) < 1e-9
+        assert np.std(residuals(prepared.raced.rewards, move, centre, units)[1]) < 1e-9
 
 
 def test_a_posterior_in_closed_form():

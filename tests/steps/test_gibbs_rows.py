@@ -93,7 +93,7 @@ def test_conditions_are_raced_without_a_control_variate(run):
         k = pm.DiscreteUniform("k", 0, 9)
         pm.Normal("obs", pm.math.switch(t > k, 1.0, 0.0), 1.0, observed=y)
     step = make(values, model)
-    assert step.prepared.surrogate is None
+    assert step.prepared.no_proxy
     draws = run_on(run, step, draws=40, tune=5).posterior["k"]
     assert np.all(draws.values[:, 5:] == 5)
 

@@ -9,7 +9,7 @@ from grouped_runs import assert_agree, example, racing, sample
 from steps.conftest import assert_same
 
 from amc_pymc.reading.graphs import initial_point_of
-from amc_pymc.steps.settings import Options, chosen_factor
+from amc_pymc.steps.preparation import Options, chosen_factor
 from models.grouped import PRIOR_SD
 from models.grouped_gaussian import gaussian_reference
 

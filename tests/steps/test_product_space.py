@@ -109,7 +109,7 @@ def compiled_once():
         key = id(model), repr([options.observed_vars, options.race])
         if key not in kept:
             kept[key] = model, original(model, name, options)
-        return dataclasses.replace(kept[key][1], **options.sampler_settings())
+        return dataclasses.replace(kept[key][1], race=options.race, audits=options.audits)
 
     patch = pytest.MonkeyPatch()
     patch.setattr(module, "_sampler", sampler)

@@ -132,7 +132,7 @@ def test_placeholders_that_changed_are_refused(run):
 def test_a_pickled_step_reads_the_same_store():
     step = stored()
     text = cloudpickle.dumps(step)
-    rows = step.prepared.densities.packed.data
+    rows = step.prepared.densities.store.data
     assert rows[10:12].tobytes() not in text
     assert data()["y"][20_000:20_004].tobytes() not in text  # nor does the source travel
     other = pickle.loads(text).prepared.densities

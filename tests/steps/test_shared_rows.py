@@ -117,7 +117,7 @@ def test_without_shared_memory(monkeypatch):
         step = kind(model=model, race="normal", progressbar=False)
         text = cloudpickle.dumps(step)
         densities = step.prepared.densities
-        packed = densities.packed.data if build is rows_model else densities.groups.rows.data
+        packed = densities.store.data
         assert len(text) < packed.nbytes + 8 * N
         np.testing.assert_array_equal(all_values(pickle.loads(text)), all_values(step))
 

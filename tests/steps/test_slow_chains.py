@@ -14,7 +14,7 @@ import amc_pymc as amc
 
 from amc_pymc.flags import flags_of_bits
 from amc_pymc.tall.refresh import log_surface
-from amc_pymc.tall.samplers.preparation import log_weights
+from amc_pymc.tall.samplers.fit import log_weights
 from models.priors import EXAMPLES
 
 GROUP = np.arange(2_000) % 20

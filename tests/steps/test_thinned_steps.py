@@ -9,8 +9,7 @@ from scipy.special import logsumexp
 
 import amc_pymc as amc
 
-from amc_pymc.tall.samplers.compiled import unit_changes
-from amc_pymc.tall.thinning import rates
+from amc_pymc.tall.decisions import rates, residuals
 
 SEED = 20260
 N = 300
@@ -139,7 +138,7 @@ def check_bounds(prepared, seed=1):
                 if k < 0:
                     continue
                 seen.add(k)
-                change = unit_changes(raced.rewards, points, t.centre, units)
+                change = residuals(raced.rewards, points, t.centre, units)[1]
                 bound = (q[0] * t.bounds[k, 0] + (q[t.numbers] * t.bounds[k, 1:]).sum(axis=0))[
                     units
                 ]
@@ -227,7 +226,7 @@ def test_draws_say_whether_they_are_exact():
         assert step.prepared.thinning is not None
         usual = sample(None, step, 300, tune=100, seed=2)
         t = step.prepared.thinning
-        step.prepared.tables.thinning = t._replace(radii=0.25 * t.radii)
+        vars(step.prepared)["thinning"] = t._replace(radii=0.25 * t.radii)
         mixed, exact, raced = (
             sample(None, step.replace(race=race), 300, tune=100, seed=2)
             for race in (step.sampler.race, amc.ExactRace(), amc.NormalRace())
@@ -248,6 +247,7 @@ def test_a_broken_bound_is_an_error():
     with built("logistic"):
         step = amc.RacingMetropolis(race="exact", progressbar=False)
         t = step.prepared.thinning
-        step.prepared.tables.thinning = t._replace(bounds=t.bounds * np.float32(0.02))
+        vars(step.prepared)["thinning"] = t._replace(bounds=t.bounds * np.float32(0.02))
+        step = step.replace()
         with pytest.raises(RuntimeError, match=r"row \d+ changed more than its bound allows"):
             pm.sample(500, tune=100, step=step, chains=1, cores=1, progressbar=False, random_seed=1)

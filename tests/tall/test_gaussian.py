@@ -3,7 +3,7 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.tall.samplers.raced import gaussian_factor
+from amc_pymc.tall.mode import gaussian_factor
 
 
 def test_gaussian_factor_of_a_covariance():

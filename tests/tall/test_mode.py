@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -8,10 +10,10 @@ from amc_pymc.tall.mode import find_mode
 
 
 class Target:
-    """Sum over rows of log-likelihoods plus a normal prior, as ``find_mode`` wants it."""
+    """Rows and a normal prior, as ``find_mode`` wants them."""
 
     def __init__(self, X, prior_sd):
-        self.X, self.prior_sd = X, prior_sd
+        self.X, self.prior_sd, self.n_units = X, prior_sd, len(X)
         self.full_passes = 0
         self.largest_subsample = 0
 
@@ -22,32 +24,51 @@ class Target:
     def _part(self, x, rows):
         if rows is None:
             self.full_passes += 1
-            return self.X, slice(None), 1.0
+            return self.X, slice(None)
         self.largest_subsample = max(self.largest_subsample, len(rows))
-        return self.X[rows], rows, len(self.X) / len(rows)
+        return self.X[rows], rows
 
     def value_and_gradient(self, x, rows):
-        X, index, scale = self._part(x, rows)
+        X, index = self._part(x, rows)
         value, slope, _ = self.rows(X @ x, index)
-        gradient = scale * X.T @ slope - x / self.prior_sd**2
-        return scale * value - 0.5 * x @ x / self.prior_sd**2, gradient
+        return value, X.T @ slope
 
     def hessian(self, x, rows):
-        X, index, scale = self._part(x, rows)
-        curvature = self.rows(X @ x, index)[2]
-        return scale * (X.T * curvature) @ X - np.eye(x.size) / self.prior_sd**2
+        X, index = self._part(x, rows)
+        return (X.T * self.rows(X @ x, index)[2]) @ X
+
+    def rest_value_and_gradient(self, x):
+        return -0.5 * x @ x / self.prior_sd**2, -x / self.prior_sd**2
+
+    def rest_hessian(self, x, coordinates):
+        return -np.eye(x.size) / self.prior_sd**2
+
+    def whole(self, x, rows=None):
+        """Value, gradient and Hessian of the log density, by all rows or by some in their place."""
+        scale = 1.0 if rows is None else len(self.X) / len(rows)
+        found = *self.value_and_gradient(x, rows), self.hessian(x, rows)
+        rest = *self.rest_value_and_gradient(x), self.rest_hessian(x, None)
+        return [scale * f + r for f, r in zip(found, rest)]
 
     def find(self, x0=None, search=None, seed=1, **kwargs):
         d = self.X.shape[1]
-        return find_mode(
-            self.value_and_gradient,
-            self.hessian,
+        x0, search = (
             np.zeros(d) if x0 is None else np.asarray(x0, float),
             np.arange(d) if search is None else np.asarray(search),
-            len(self.X),
-            np.random.default_rng(seed),
-            **kwargs,
         )
+        rng, subsample = np.random.default_rng(seed), kwargs.pop("subsample", 20_000)
+        return find_mode(self, self, x0, search, subsample, rng, **kwargs)
+
+
+def mode_of(value_and_gradient, hessian, x0, n_units=100, seed=1, subsample=20_000):
+    """The mode of a log density by units alone, over all coordinates."""
+    units = SimpleNamespace(
+        n_units=n_units, value_and_gradient=value_and_gradient, hessian=hessian,
+        rest_value_and_gradient=lambda x: (0.0, np.zeros(x.size)),
+        rest_hessian=lambda x, coordinates: np.zeros((x.size, x.size)),
+    )  # fmt: skip
+    x0, rng = np.asarray(x0, float), np.random.default_rng(seed)
+    return find_mode(units, units, x0, np.arange(x0.size), subsample, rng)
 
 
 class Linear(Target):
@@ -108,8 +129,8 @@ def test_logistic_rows_have_the_mode_of_statsmodels():
     assert mode.converged
     # in posterior standard deviations: the flat prior moves the mode by less than 1e-6 of one
     assert np.abs((mode.x - fit.params) / fit.bse).max() < 2e-3
-    gradient = target.value_and_gradient(mode.x, None)[1]
-    assert gradient @ np.linalg.solve(-target.hessian(mode.x, None), gradient) < 2e-6
+    gradient = target.whole(mode.x)[1]
+    assert gradient @ np.linalg.solve(-target.whole(mode.x)[2], gradient) < 2e-6
     assert target.largest_subsample == 20_000
 
 
@@ -120,7 +141,7 @@ def test_other_coordinates_stay_where_they_are():
     mode = target.find(x0=start, search=[0, 2])
     np.testing.assert_array_equal(mode.x[[1, 3]], start[[1, 3]])
     _, precision = target.closed_form()
-    gradient = target.value_and_gradient(mode.x, None)[1]
+    gradient = target.whole(mode.x)[1]
     np.testing.assert_allclose(gradient[[0, 2]], 0.0, atol=1e-2)
     inner = precision[np.ix_([0, 2], [0, 2])]
     np.testing.assert_allclose(mode.factor @ mode.factor.T, np.linalg.inv(inner), rtol=1e-9)
@@ -133,13 +154,10 @@ def test_growth_without_end_is_reported(shape):
         parts = (lambda x: x, lambda x: 1.0, lambda x: 0.0)
     else:
         parts = (lambda x: np.log(x), lambda x: 1 / x, lambda x: -1 / x**2)
-    mode = find_mode(
+    mode = mode_of(
         lambda x, rows: (float(parts[0](x[0])), np.array([parts[1](x[0])])),
         lambda x, rows: np.array([[parts[2](x[0])]]),
         np.ones(1),
-        np.arange(1),
-        100,
-        np.random.default_rng(1),
     )
     assert not mode.converged
     assert mode.message
@@ -157,13 +175,10 @@ def test_a_flat_direction_is_reported():
 
 def test_a_saddle_at_the_start_is_left():
     """The gradient is zero at the start; the maxima are at +-1."""
-    mode = find_mode(
+    mode = mode_of(
         lambda x, rows: (float(-np.sum((x**2 - 1) ** 2)), -4 * x * (x**2 - 1)),
         lambda x, rows: np.diag(4 - 12 * x**2),
         np.zeros(1),
-        np.arange(1),
-        100,
-        np.random.default_rng(1),
     )
     assert not mode.converged or abs(mode.x[0]) == pytest.approx(1.0, abs=1e-3)
 
@@ -180,9 +195,7 @@ def test_regions_that_are_not_finite_are_avoided_or_reported(bad):
     def hessian(x, rows):
         return np.full((1, 1), np.nan if bad == "hessian" else -100.0)
 
-    mode = find_mode(
-        value_and_gradient, hessian, np.array([-50.0]), np.arange(1), 100, np.random.default_rng(1)
-    )
+    mode = mode_of(value_and_gradient, hessian, [-50.0])
     if bad == "value":
         assert mode.converged
         assert mode.x[0] == pytest.approx(2.9, abs=1e-3)
@@ -203,8 +216,8 @@ def quantile_regression(quantile, n_rows=20_000, seed=1):
     def value_and_gradient(beta, rows):
         some = slice(None) if rows is None else rows
         error = y[some] - x[some] @ beta
-        slope, scale = quantile - (error < 0.0), n_rows / len(error)
-        return -scale * float(error @ slope), scale * slope @ x[some]
+        slope = quantile - (error < 0.0)
+        return -float(error @ slope), slope @ x[some]
 
     return x, sm.QuantReg(y, x).fit(q=quantile).params, value_and_gradient
 
@@ -214,13 +227,12 @@ def quantile_regression(quantile, n_rows=20_000, seed=1):
 def test_a_log_density_with_kinks_has_the_mode_of_statsmodels(quantile, subsample):
     """Its expected curvature is X'X times the density of errors at their quantile."""
     x, expected, value_and_gradient = quantile_regression(quantile)
-    mode = find_mode(
+    mode = mode_of(
         value_and_gradient,
         lambda beta, rows: np.zeros((3, 3)),
         np.zeros(3),
-        np.arange(3),
-        20_000,
-        np.random.default_rng(2),
+        n_units=20_000,
+        seed=2,
         subsample=subsample,
     )
     curvature = x.T @ x * stats.norm.pdf(stats.norm.ppf(quantile))
@@ -240,13 +252,12 @@ def test_one_kinked_direction_of_many_with_a_hessian_of_the_wrong_sign():
         value, gradient = kinked(z[:3], rows)
         return value - 50.0 * z[3:] @ z[3:], np.append(gradient, -100.0 * z[3:])
 
-    mode = find_mode(
+    mode = mode_of(
         value_and_gradient,
         lambda z, rows: np.diag(np.append(second, np.full(40, -100.0))),
         np.append(expected, np.full(40, 0.01)),
-        np.arange(43),
-        20_000,
-        np.random.default_rng(2),
+        n_units=20_000,
+        seed=2,
     )
     assert mode.converged, mode.message
     precision = np.diag(mode.precision)
@@ -260,7 +271,7 @@ def test_an_informative_prior_counts():
     target = Logistic(X, y, prior_sd=0.1)
     mode = target.find()
     other = optimize.minimize(
-        lambda x: -target.value_and_gradient(x, None)[0], np.zeros(3), method="Nelder-Mead",
+        lambda x: -target.whole(x)[0], np.zeros(3), method="Nelder-Mead",
         options={"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4_000},
     )  # fmt: skip
     np.testing.assert_allclose(mode.x, other.x, atol=1e-4)
@@ -275,9 +286,9 @@ def test_the_decrement_after_a_long_way():
     target = Linear(X, eta + rng.normal(size=2000), 10.0)
     mode = target.find(seed=1, subsample=20, max_passes=2)
     assert not mode.converged
-    slope = target.value_and_gradient(mode.x, None)[1]
+    slope = target.whole(mode.x)[1]
     rows = np.sort(np.random.default_rng(1).choice(2000, size=20, replace=False))
-    curvature = -target.hessian(mode.x, rows)
+    curvature = -target.whole(mode.x, rows)[2]
     assert mode.decrement == pytest.approx(slope @ np.linalg.solve(curvature, slope))
 
 
@@ -288,19 +299,16 @@ def test_separated_data_under_a_flat_prior_have_no_maximum():
     target = Logistic(X, y, prior_sd=1e150)
     with np.errstate(over="ignore"):
         mode = target.find()
-        value, _ = target.value_and_gradient(mode.x, None)
+        value = target.whole(mode.x)[0]
     assert np.all(np.isfinite(mode.x))
     assert not mode.converged or -1e-2 < value <= 0.0
 
 
 def test_an_unbounded_log_density_is_reported():
-    mode = find_mode(
+    mode = mode_of(
         lambda x, rows: (float(x @ x), 2 * x),
         lambda x, rows: 2 * np.eye(2),
         np.array([0.1, 0.2]),
-        np.arange(2),
-        100,
-        np.random.default_rng(1),
     )
     assert not mode.converged
     assert mode.message

@@ -9,9 +9,9 @@ from compiled_calls import called_often
 from scipy import stats
 
 from amc_pymc.engine import Family, Graph
-from amc_pymc.tall.refresh import log_surface, propose_with_tails, refresh_of, run_on_surface
-from amc_pymc.tall.samplers.preparation import gaussian_surface
-from amc_pymc.tall.samplers.raced import GaussianFit
+from amc_pymc.tall.mode import GaussianFit
+from amc_pymc.tall.refresh import log_surface, propose_with_tails, run_on_surface
+from amc_pymc.tall.samplers.fit import SurfaceFit, gaussian_surface
 from amc_pymc.tall.surrogate import Surface, conditional, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 
@@ -75,7 +75,7 @@ def surface(written):
     graph, families = Graph(), []
 
     def entry(k):
-        return graph.entry("eta", graph.const(k))
+        return graph.make("entry", graph.const(k), value="eta")
 
     def product(*nodes):
         return functools.reduce(lambda m, n: graph.make("mul", m, n), nodes)
@@ -98,9 +98,9 @@ def surface(written):
     return Surface(
         np.array([-1, -1, 0, 1]),
         np.array([0, 1, -1, -1]),
-        compiled_terms(Written(graph, tuple(terms), ()), 3),
+        compiled_terms(Written(graph, tuple(terms)), 3),
         rows_of(np.zeros((0, 4))),
-        compiled_terms(Written(graph, tuple(families), ()), 2),
+        compiled_terms(Written(graph, tuple(families)), 2),
         np.array([2, 3] if written == "centred" else [], np.int64),
         CENTRE,
         SLOPE,
@@ -111,10 +111,9 @@ def surface(written):
 
 def moves(written, step=1.1, leaps=3, freedom=np.inf, repeats=1):
     mass = np.array([[0.6, 0.0], [-0.2, 0.5]])
-    return refresh_of(surface(written))._replace(
-        mass=mass, step=np.full(1, step), leaps=np.full(1, leaps), freedom=np.full(1, freedom),
-        repeats=np.full(1, repeats),
-    )  # fmt: skip
+    none = np.empty((0, 4))
+    fit = SurfaceFit(surface(written), mass, step, leaps, none, repeats=repeats, freedom=freedom)
+    return fit.moves()
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +215,13 @@ def test_what_is_known_of_earlier_points_changes_nothing(propose):
 
 
 def test_impossible_points_are_not_left(propose):
-    refresh = refresh_of(surface("centred")._replace(curvature=-1e4 * np.eye(2)))
+    refresh = SurfaceFit(
+        surface("centred")._replace(curvature=-1e4 * np.eye(2)),
+        np.eye(2),
+        0.1,
+        10,
+        np.empty((0, 4)),
+    ).moves()
     points = np.zeros((2, 4))
     assert propose(points, 1.0, refresh, np.random.default_rng(7)) == (-np.inf, 0.0)
     assert log_surface(points[0], refresh) == -np.inf
@@ -230,7 +235,7 @@ def spike_and_slab(shared):
     graph, terms, first = Graph(), [], 3 if shared else 2
 
     def entry(k):
-        return graph.entry("eta", graph.const(k))
+        return graph.make("entry", graph.const(k), value="eta")
 
     def product(*nodes):
         return functools.reduce(lambda m, n: graph.make("mul", m, n), nodes)
@@ -254,8 +259,8 @@ def spike_and_slab(shared):
     d, v = first + 2, np.arange(first, first + 2)
     inner, outer = np.full(d, -1), np.full(d, -1)
     inner[v], outer[2:first] = np.arange(2), np.arange(first - 2)
-    nothing = compiled_terms(Written(Graph(), (), ()), 2)
-    prior = compiled_terms(Written(graph, tuple(terms), ()), 3)
+    nothing = compiled_terms(Written(Graph()), 2)
+    prior = compiled_terms(Written(graph, tuple(terms)), 3)
     combinations = rows_of(np.zeros((0, d)))
     gaussian = CENTRE, SLOPE, CURVATURE, np.full(1, HIGHEST)
     return Surface(inner, outer, prior, combinations, nothing, v, *gaussian)
@@ -281,7 +286,9 @@ def test_indicators_have_their_probabilities(propose, shared):
     scales = 0.1 + 0.5 * t if shared else [0.1]
     expected = sum(w * mass_of_indicators(a) for w, a in zip(weights, scales))
     expected /= expected.sum()
-    refresh = refresh_of(spike_and_slab(shared), np.array([0, 1]))
+    mixed = spike_and_slab(shared)
+    mass = np.eye(np.sum(mixed.outer >= 0))
+    refresh = SurfaceFit(mixed, mass, 0.1, 10, np.empty((0, 0)), np.array([0, 1])).moves()
     refresh.step[0], refresh.leaps[0] = 0.4, 4
     points, rng = np.zeros((2, refresh.surface.inner.size)), np.random.default_rng(5)
     seen = np.empty((20_000, 2), np.int64)
@@ -331,15 +338,15 @@ def test_the_marginal_does_not_depend_on_coefficients_that_are_far_from_theirs()
 def test_precisions_that_are_singular_but_for_rounding_are_impossible():
     """The difference of two coefficients has the scale exp(a), and rows know their sum."""
     g = Graph()
-    a, v, w = (g.entry("eta", g.const(k)) for k in range(3))
+    a, v, w = (g.make("entry", g.const(k), value="eta") for k in range(3))
     z = g.make("mul", g.make("sub", v, w), g.make("exp", g.make("neg", a)))
     half = g.make("sub", g.make("mul", g.const(-0.5), g.make("mul", z, z)), a)
     surface = Surface(
         np.array([-1, 0, 1]),
         np.array([0, -1, -1]),
-        compiled_terms(Written(g, (Family(half, np.zeros((1, 0)), 0),), ()), 3),
+        compiled_terms(Written(g, (Family(half, np.zeros((1, 0)), 0),)), 3),
         rows_of(np.zeros((0, 3))),
-        compiled_terms(Written.nothing(), 2),
+        compiled_terms(Written(Graph()), 2),
         np.array([1, 2]),
         np.zeros(2),
         np.array([1.0, 2.0]),

@@ -7,9 +7,8 @@ import pytest
 
 from amc_pymc.engine import Family, Graph
 from amc_pymc.reading.densities import RestDensities
-from amc_pymc.reading.graphs import log_density
+from amc_pymc.reading.graphs import log_densities
 from amc_pymc.reading.particles.prior import layout_of
-from amc_pymc.tall.split import taken_apart, with_combinations, with_functions
 from amc_pymc.tall.surrogate import (
     Surface,
     _inverse,
@@ -21,7 +20,7 @@ from amc_pymc.tall.surrogate import (
     rows_of,
     transposed_product,
 )
-from amc_pymc.tall.terms import Written, compiled_terms
+from amc_pymc.tall.terms import Written, compiled_terms, with_few_entries
 
 SIZE = 4
 
@@ -94,24 +93,25 @@ class Problem:
         reads, graph, families = self.layout.indices(read), Graph(), []
         if name == "scaled":
             self.places = [self.layout.slices[n].start for n in ("tau_log__", "lam_log__", "z")]
-            product = graph.make("exp", graph.entry("eta", graph.const(self.places[0])))
-            lam, z = (graph.leaf("column", k, "i") for k in (0, 1))
-            product = graph.make("mul", product, graph.make("exp", graph.entry("eta", lam)))
-            product = graph.make("mul", product, graph.entry("eta", z))
+            at = (
+                graph.const(self.places[0]),
+                *(graph.make("column", value=k, kind="i") for k in (0, 1)),
+            )
+            tau, lam, z = (graph.make("entry", place, value="eta") for place in at)
+            product = graph.make("mul", graph.make("exp", tau), graph.make("exp", lam))
+            product = graph.make("mul", product, z)
             table = np.array(self.places[1:]) + np.arange(SIZE)[:, None]
             families = [Family(product, table.astype(float), 0)]
         self.name, number = name, reads.size + (SIZE if families else 0)
         root = rng.normal(size=(number, number))
         own, terms = self._prior()
-        terms, functions = with_functions(own, taken_apart(own, terms), size, linear=False)
-        begin = size + len(functions)
-        terms, combinations = with_combinations(own, terms, size, begin)
-        coefficients = Written(graph, tuple(families), ())
+        prior, combinations = with_few_entries(own, terms, size)
+        coefficients = Written(graph, tuple(families))
         wide = np.arange(len(combinations)) if name in WIDE else ()
         self.surface = Surface(
             *(self._numbered(where, size) for where in (self.inner, self.outer)),
-            compiled_terms(Written(own, terms, functions), 3),
-            rows_of(combinations, len(functions), wide),
+            compiled_terms(prior, 3),
+            rows_of(combinations, len(prior.functions), wide),
             compiled_terms(coefficients, 2),
             reads,
             rng.normal(size=number),
@@ -130,8 +130,8 @@ class Problem:
 
     def _prior(self):
         """Return terms of one vector, as a step reads them."""
-        total = log_density(self.model, [*self.model.free_RVs, *self.model.potentials])
-        found = RestDensities(total, self.model.value_vars, self.layout).prior_terms
+        terms = log_densities(self.model, [*self.model.free_RVs, *self.model.potentials])
+        found = RestDensities(terms, self.model.value_vars, self.layout).prior_terms
         return found.graph, found.families
 
     def log_p(self, x):
@@ -221,8 +221,8 @@ def test_terms_of_priors_add_up_to_the_prior():
         pm.MvNormal("mv", np.zeros(2), np.array([[2.0, 0.3], [0.3, 1.0]]))
         pm.Potential("extra", -pm.math.sqr(sd - 1.0))
     layout = layout_of(model)
-    total = log_density(model, [*model.free_RVs, *model.potentials])
-    found = RestDensities(total, model.value_vars, layout).prior_terms
+    terms = log_densities(model, [*model.free_RVs, *model.potentials])
+    found = RestDensities(terms, model.value_vars, layout).prior_terms
     graph, families = found.graph, found.families
     x = np.random.default_rng(2).normal(size=layout.size)
     values = [graph.evaluate([f.expression], row=f.table.T, eta=x)[0] for f in families]

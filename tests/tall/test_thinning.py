@@ -5,9 +5,8 @@ import pytest
 
 from numba import njit, typeof
 
-from amc_pymc.engine.first_class import first_class
-from amc_pymc.tall.racing import REWARDS
-from amc_pymc.tall.thinning import (
+from amc_pymc.engine.jit import first_class
+from amc_pymc.tall.decisions import (
     BROKEN,
     Thinning,
     _lengths,
@@ -17,6 +16,7 @@ from amc_pymc.tall.thinning import (
     rates,
     thin,
 )
+from amc_pymc.tall.racing import REWARDS
 
 N = 40
 

@@ -4,9 +4,8 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from amc_pymc.engine.leaves import leaves_of
 from amc_pymc.reading.densities import RestDensities
-from amc_pymc.reading.graphs import log_density
+from amc_pymc.reading.graphs import log_densities
 from amc_pymc.reading.particles.prior import layout_of
 
 SIZE = 12
@@ -69,11 +68,11 @@ def test_terms_add_up_to_the_prior_and_read_few_numbers(build):
         build()
     layout, rng = layout_of(model), np.random.default_rng(1)
     size = layout.size
-    total = log_density(model, [*model.free_RVs, *model.potentials])
-    terms = RestDensities(total, model.value_vars, layout).prior_terms
-    (graph, found, functions), combinations = terms.written
+    rest = log_densities(model, [*model.free_RVs, *model.potentials])
+    terms = RestDensities(rest, model.value_vars, layout).prior_terms
+    (graph, found, functions), combinations = terms.written, terms.sums
     assert len(combinations) <= PRIORS[build][0] and len(functions) <= PRIORS[build][1]
-    assert max(len(leaves_of(graph, f.expression)[0]) for f in found) <= 6
+    assert max(len(graph.leaves([f.expression], "entry")) for f in found) <= 6
     log_p = model.compile_logp()
     for _ in range(3):
         x = rng.normal(size=size)

@@ -10,7 +10,9 @@ and v = z' + z - 2 c the residual changes by
     l_i(z') - l_i(z) - [d_u l_i(c) + d_u d_v l_i(c) / 2].
 
 The *leaves* of a row are entries of z and products of columns with consecutive entries. Derivatives
-by leaves are scattered to those by z.
+by leaves are scattered to those by z. The program of a model begins with a description of the leaves:
+the numbers of entries, products and columns, and the place where products are described, each by its
+first entry, its number of entries and the place of its list of columns.
 
 These loops are the same for all models and compiled once. The functions of a block of rows are
 generated for each model (:func:`printed_rows`); ``program`` holds their addresses.
@@ -18,36 +20,38 @@ generated for each model (:func:`printed_rows`); ``program`` holds their address
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from amc_pymc.engine import Family, Graph
 from amc_pymc.engine.jit import njit
-from amc_pymc.engine.leaves import (
-    DOTS_AT,
-    N_COLUMNS,
-    N_DOTS,
-    N_ENTRIES,
-    add_gradient,
-    add_hessian,
-    add_transposed,
-    derivatives_by,
-    described_dots,
-    leaves_of,
+from amc_pymc.engine.printer import (
+    DOT_WIDTH,
+    N_SHARED,
+    ROWS,
+    SHARED,
+    Printed,
+    Printer,
+    call,
+    of_parameters,
+    room_of,
 )
-from amc_pymc.engine.machine import Printed, call
-from amc_pymc.engine.printer import N_SHARED, ROWS, SHARED, Printer, of_parameters, room_of
 
+#: Places of the description of leaves in a program.
+N_ENTRIES, N_DOTS, N_COLUMNS, DOTS_AT = 0, 1, 2, 3
 #: Places of stages in a program: log-likelihoods, their Taylor polynomials, first and second derivatives by leaves.
 VALUE, TAYLOR, SLOPES, CURVES, END = (DOTS_AT + 1 + 4 * k for k in range(5))
 #: Maximum number of operations of a row and its derivatives; more would take too long to compile.
-_MOST_OPERATIONS = 6_000
+MOST_OPERATIONS = 6_000
 _LINE = ("eta", "du", "dv", "dw")
 #: Maximum numbers of rows and of points of a block.
 _BLOCK, _POINTS = 256, 64
 
 _compiled = njit(cache=True)
+#: For sums over rows, which may be reordered to allow vectorisation.
+_in_any_order = njit(cache=True, fastmath={"contract", "nsz", "reassoc"})
 
 
 class TooLarge(ValueError):
@@ -86,7 +90,7 @@ def printed_rows(
     Parameters
     ----------
     program : RowProgram
-        It must not have families.
+        Expressions of its families are not part of the functions.
     along_curves : bool
         Whether first derivatives of Taylor polynomials are taken along "dw", which may differ from "du".
     second_order : bool
@@ -97,37 +101,120 @@ def printed_rows(
     TooLarge
     """
     g, row = program.graph, program.row
-    entries, dots = leaves_of(g, row)
+    entries, dots = (g.leaves([row], op) for op in ("entry", "dot"))
     leaves = [*entries, *dots]
     places = [g.nodes[n].args[0] for n in entries]
+    if second_order:
+        along_u = g.derivative(row, "du")
+        curved = g.derivative(along_u, "dv")
+        along = g.derivative(row, "dw") if along_curves else along_u
+        polynomial = g.make("add", along, g.make("mul", 0.5, curved))
+        size = len(g.upstream([polynomial])) + len(leaves) ** 2
+        derivatives = derivatives_by(g, row, leaves) if size <= MOST_OPERATIONS else []
+        size = max(size, len(g.upstream([polynomial, *derivatives])))
+    else:
+        derivatives = [g.derivative(row, n) for n in leaves]
+        size = len(g.upstream(derivatives))
+    if size > MOST_OPERATIONS:
+        raise TooLarge(f"a row and its derivatives take {size} operations")
     p = Printer(g)
     value = p.stage("value", ("eta",), [row])
     taylor: list[int | str] = [0] * len(value)
     curves = taylor
     if second_order:
-        along_u = g.directional(row, "du")
-        curved = g.directional(along_u, "dv")
-        along = g.directional(row, "dw") if along_curves else along_u
-        polynomial = g.make("add", along, g.make("mul", 0.5, curved))
-        check_size(len(g.upstream([polynomial])) + len(leaves) ** 2)
-        derivatives = derivatives_by(g, row, leaves)
-        check_size(len(g.upstream([polynomial, *derivatives])))
         taylor = p.stage("taylor", _LINE, [polynomial])
         curves = p.stage("curves", ("eta",), [row, *derivatives], places)
-        slopes = derivatives[: len(leaves)]
-    else:
-        slopes = [g.partial(row, n) for n in leaves]
-        check_size(len(g.upstream(slopes)))
-    first = p.stage("slopes", ("eta",), [row, *slopes], places)
+    slopes = p.stage("slopes", ("eta",), [row, *derivatives[: len(leaves)]], places)
     head = (len(entries), len(dots), program.n_columns, END)
-    described = described_dots(g, dots, END)
-    return Printed(p.text, (*head, *value, *taylor, *first, *curves, *described))
+    return p.printed((*head, *value, *taylor, *slopes, *curves), dots)
 
 
-def check_size(size: int) -> None:
-    """Raise ``TooLarge`` for too many operations."""
-    if size > _MOST_OPERATIONS:
-        raise TooLarge(f"a row and its derivatives take {size} operations")
+def derivatives_by(graph: Graph, output: int, leaves: Sequence[int]) -> list[int]:
+    """Return first derivatives with respect to leaves, then the lower triangle of second ones."""
+    first = [graph.derivative(output, n) for n in leaves]
+    second = [
+        graph.derivative(first[a], leaves[b]) for a in range(len(leaves)) for b in range(a + 1)
+    ]
+    return first + second
+
+
+# --- from derivatives by leaves to those by z -----------------------------------------------------------
+
+
+@_compiled
+def product(program, b):
+    """Return the first entry of product b, their number, and the place of its list of columns."""
+    place = program[DOTS_AT] + b * DOT_WIDTH
+    return program[place], program[place + 1], program[place + 2]
+
+
+@_in_any_order
+def add_gradient(program, slopes, at, block, n, out):
+    """Add derivatives of n rows with respect to leaves, ``slopes`` (L, n), to a gradient in z."""
+    n_entries = program[N_ENTRIES]
+    for a in range(n_entries):
+        for j in range(n):
+            out[at[a, j]] += slopes[a, j]
+    for b in range(program[N_DOTS]):
+        first, size, columns = product(program, b)
+        for k in range(size):
+            column = program[columns + k]
+            s = 0.0
+            for j in range(n):
+                s += slopes[n_entries + b, j] * block[column, j]
+            out[first + k] += s
+
+
+@_compiled
+def add_hessian(program, curves, at, block, n, work, same, other):
+    """Add second derivatives with respect to leaves, ``curves`` (L (L + 1) / 2, n), to those in z.
+
+    Those for one leaf go to ``same``, those for two leaves to ``other``, whose transpose has yet to be
+    added. ``work`` is a buffer for n numbers.
+    """
+    t = 0
+    for a in range(program[N_ENTRIES] + program[N_DOTS]):
+        for b in range(a + 1):
+            _add_pair(program, curves[t], at, block, n, a, b, work, same if a == b else other)
+            t += 1
+
+
+@_compiled
+def add_transposed(same, other):
+    """Add a matrix and its transpose to another."""
+    size = same.shape[0]
+    for a in range(size):
+        for b in range(size):
+            same[a, b] += other[a, b] + other[b, a]
+
+
+@_in_any_order
+def _add_pair(program, c, at, block, n, a, b, work, out):
+    """Add second derivatives with respect to leaves a and b <= a to a Hessian in z."""
+    n_entries = program[N_ENTRIES]
+    if a < n_entries:
+        for j in range(n):
+            out[at[a, j], at[b, j]] += c[j]
+        return
+    first, size, columns = product(program, a - n_entries)
+    for k in range(size):
+        row, column = first + k, program[columns + k]
+        for j in range(n):
+            work[j] = c[j] * block[column, j]
+        if b < n_entries:
+            for j in range(n):
+                out[row, at[b, j]] += work[j]
+            continue
+        first2, size2, columns2 = product(program, b - n_entries)
+        # For a product with itself the lower triangle is enough.
+        for i in range(k + 1 if a == b else size2):
+            column = program[columns2 + i]
+            s = 0.0
+            for j in range(n):
+                s += work[j] * block[column, j]
+            out[row, first2 + i] += s
+            if a == b and i < k:
+                out[first2 + i, row] += s
 
 
 # --- blocks of rows -------------------------------------------------------------------------------------

@@ -28,21 +28,20 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.type import TensorType
 
 from amc_pymc.engine import Graph
-from amc_pymc.engine.machine import Printed
-from amc_pymc.engine.printer import Printer
+from amc_pymc.engine.printer import Printed, Printer
 from amc_pymc.engine.row_kernels import loops
 from amc_pymc.reading.factors import Factor, effects_at
 from amc_pymc.reading.graphs import (
     Batched,
+    FlatLayout,
     WithoutCaches,
     interpreted_function,
     lowered,
-    plain_function,
     remembering,
+    stabilised,
 )
 from amc_pymc.reading.group_densities import GroupTotals
 from amc_pymc.reading.groups import take_groups
-from amc_pymc.reading.layout import FlatLayout
 from amc_pymc.reading.packed_rows import NO_SCALAR_FORM, PackedRows, pack_rows
 from amc_pymc.reading.particles.prior import (
     PriorDraws,
@@ -51,15 +50,13 @@ from amc_pymc.reading.particles.prior import (
     model_logp,
     without_checks,
 )
-from amc_pymc.reading.row_program import Columns
 from amc_pymc.reading.rows import (
     NotRowFactorised,
     choose_observed,
     extract_rows,
-    row_count,
     with_constants,
 )
-from amc_pymc.reading.scalars import ElementReader, NotScalar, stabilised
+from amc_pymc.reading.scalars import Columns, ElementReader, NotScalar
 
 _log = logging.getLogger("amc_pymc")
 
@@ -182,7 +179,7 @@ class PrintedTerms:
         for k, term in enumerate(self._terms):
             read = {g.nodes[n].value for n in g.leaves([term], "column")}
             for d in read.intersection(self._continuous):
-                slopes[k, d] = g.partial(term, g.leaf("column", d))
+                slopes[k, d] = g.derivative(term, g.make("column", value=d))
         outputs = [*self._terms, *slopes.values()]
         size = len(g.upstream(outputs))
         if size > _MOST_IN_GRADIENTS:
@@ -191,8 +188,8 @@ class PrintedTerms:
 
     def _printed(self, outputs: Sequence[int]) -> Printed:
         printer = Printer(self._graph)
-        printer.each_row("terms", _ARGUMENTS, outputs)
-        return Printed(printer.text, ("terms",))
+        printer.function("terms", _ARGUMENTS, outputs)
+        return printer.printed(("terms",))
 
 
 def printed_terms(
@@ -214,10 +211,10 @@ def printed_terms(
         nodes = [_expression(graph, x, t) for t in terms]
         columns = {}  # of coordinates, with one number per point
         for entry in graph.leaves(nodes, "entry"):
-            place = graph.number(graph.nodes[entry].args[0])
+            place = graph.numbers[graph.nodes[entry].args[0]]
             if place is None:
                 raise NotScalar("a discrete variable chooses among coordinates")
-            columns[entry] = graph.leaf("column", int(place))
+            columns[entry] = graph.make("column", value=int(place))
         nodes = graph.replaced(nodes, columns)
         size = len(graph.upstream(nodes))
         if size > _MOST_OPERATIONS:
@@ -236,7 +233,7 @@ def _expression(graph: Graph, x: Variable, total: Variable) -> int:
         if v is not new and math.prod(n for n in shape if n is not None) > _MOST_ENTRIES:
             raise NotScalar("it has a long array")
     columns = Columns(graph, "column")
-    leaves = {new: lambda index: graph.entry("x", index[0])}
+    leaves = {new: lambda index: graph.make("entry", index[0], value="x")}
     node = ElementReader(graph, leaves, columns).element(stabilised(out))
     if columns.arrays:
         raise NotScalar("a variable chooses among constants")
@@ -285,14 +282,14 @@ class RowTerm(WithoutCaches):
 
     @cached_property
     def _columns(self) -> np.ndarray:
-        return np.ascontiguousarray(self._rows.data.T)
+        return np.ascontiguousarray(self._rows.store.data.T)
 
     def _zs(self, xs: np.ndarray) -> np.ndarray:
         found = self._rows.coefficients
         return xs if found is None else found.of_points(xs)
 
     def _totals(self, zs: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        return loops.totals(zs, self._columns, slopes, self._rows.functions)
+        return loops.totals(zs, self._columns, slopes, self._rows.printed.arrays[0])
 
     def values(self, xs: np.ndarray) -> np.ndarray:
         """Return the values (1, P) at points (P, D)."""
@@ -314,8 +311,8 @@ def row_term(model, layout: FlatLayout) -> RowTerm | None:
     if model.potentials:
         return None
     try:
-        observed = choose_observed(model, None)
-        if len(observed) < len(model.observed_RVs) or row_count(model, observed) < _FEWEST_ROWS:
+        observed, n_rows = choose_observed(model)
+        if len(observed) < len(model.observed_RVs) or n_rows < _FEWEST_ROWS:
             return None
         rows = extract_rows(model)
         if rows.layout.names != layout.names:
@@ -612,7 +609,7 @@ def particles_of(model, free_RVs, likelihood, *, check: bool = True) -> Particle
     graphs = without_checks(lowered(layout.substitute(graphs, values, x)))
     outputs = [v.name for v in shown], Batched([x], graphs[2:])
     observed = [model.rvs_to_values[rv] for rv in model.observed_RVs]
-    sizes = [int(np.size(v)) for v in plain_function([], observed)()]
+    sizes = [int(np.size(v)) for v in interpreted_function([], observed, plain=True)()]
     rows = None if others else row_term(model, layout)
     found = ParticleDensities(layout, graphs[:2], x, draws, outputs, sum(sizes), rows)
     if check:
@@ -664,7 +661,7 @@ def extract_marginals(model, factor: Factor, observed_vars) -> ParticleDensities
     ----------
     model : pm.Model
     factor : Factor
-        Factor from :func:`~amc_pymc.reading.groups.find_factors` with an empty ``reason``.
+        Factor from :func:`~amc_pymc.reading.factors.find_factors` with an empty ``reason``.
     observed_vars : sequence of str
         All observed variables that depend on the factor's effects.
 

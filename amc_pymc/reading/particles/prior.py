@@ -42,15 +42,14 @@ from pytensor.tensor.variable import TensorConstant
 
 from amc_pymc.reading.graphs import (
     Batched,
+    FlatLayout,
     WithoutCaches,
     interpreted_function,
     is_random,
     log_densities,
     lowered,
-    opened,
     rebuilt,
 )
-from amc_pymc.reading.layout import FlatLayout
 
 # --- to the unconstrained scale --------------------------------------------------------------------
 
@@ -244,7 +243,8 @@ def _opened(node, inputs):
     if not (isinstance(node.op, OpFromGraph) and _is_random(node)):
         return None
     loops = any(isinstance(n.op, Scan) and _is_random(n) for n in node.op.fgraph.toposort())
-    return None if loops else opened(node, inputs, _opened)
+    known = dict(zip(node.inputs, inputs, strict=True))
+    return None if loops else rebuilt(inline_ofg_node(node), known, _opened)
 
 
 def _knows_sizes(op) -> bool:

@@ -1,4 +1,4 @@
-"""Settings shared by the chains of a sampler, the state of one chain, its audits and its statistics."""
+"""Settings shared by the chains of a sampler, the state of one chain, its log, audits and statistics."""
 
 from __future__ import annotations
 
@@ -8,21 +8,72 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.arguments import positive_int, share_or_none
+from amc_pymc.arguments import positive_int, positive_or_none
+from amc_pymc.engine.jit import fill, njit, record
 from amc_pymc.rng import as_generator
-from amc_pymc.tall.racing.race import Population, RaceRule, make_population
-from amc_pymc.tall.racing.rules import AutoRace, ExactRace, Race
-from amc_pymc.tall.samplers.compiled import (
-    Densities,
-    Log,
-    Races,
-    as_they_are,
-    entry_point,
-    unit_changes,
-)
-from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import Moments, Raced, Surrogate, surrogate_at
-from amc_pymc.tall.thinning import Thinning, not_thinned
+from amc_pymc.tall.decisions import Densities, Races, as_they_are, not_thinned, residuals
+from amc_pymc.tall.mode import Moments
+from amc_pymc.tall.racing import AutoRace, ExactRace, Race, RaceRule, make_population
+from amc_pymc.tall.samplers.fit import Preparation
+from amc_pymc.tall.surrogate import Surrogate, surrogate_at
+from amc_pymc.tall.units import Raced
+
+# --- logs of decisions ----------------------------------------------------------------------------
+
+
+@record
+class Log(NamedTuple):
+    """A uniform sample of C of the decisions made since the last audit (reservoir sampling).
+
+    Attributes
+    ----------
+    x : (C, D) array
+        Points.
+    other : (C, W) array
+        Proposals, or the Gumbel noise of the states of the elements drawn.
+    subject : (C,) array
+        Log ratios without the units, minus their thresholds; or the elements drawn.
+    outcome : (C,) array
+        Whether proposals were accepted, or the positions of the states drawn.
+    read : (C,) array
+        Number of raced units read, or its mean over states.
+    seen : (1,) int64 array
+        Number of decisions, also of those that are not in the sample.
+    """
+
+    x: np.ndarray
+    other: np.ndarray
+    subject: np.ndarray
+    outcome: np.ndarray
+    read: np.ndarray
+    seen: np.ndarray
+
+
+@njit(cache=True)
+def log_decision(
+    log: Log,
+    x: np.ndarray,
+    other: np.ndarray,
+    subject: float,
+    outcome: float,
+    read: float,
+    rng: np.random.Generator,
+) -> None:
+    """Log a decision, unless the log has no room (C = 0)."""
+    size = log.x.shape[0]
+    if size == 0:
+        return
+    slot = log.seen[0]
+    log.seen[0] += 1
+    if slot >= size:
+        slot = np.int64(rng.random() * (slot + 1))
+    if slot < size:
+        fill(log.x[slot], x)
+        fill(log.other[slot], other)
+        log.subject[slot] = subject
+        log.outcome[slot] = outcome
+        log.read[slot] = read
+
 
 # --- audits ----------------------------------------------------------------------------------------
 # The choice of decisions must not depend on the outcome of their races, or the measured error rate
@@ -61,7 +112,7 @@ class Audits:
 
     def __post_init__(self) -> None:
         positive_int("audits", self.number, 0)
-        share_or_none("max_share", self.max_share, whole=True)
+        positive_or_none("max_share", self.max_share, 1.0, closed=True)
         positive_int("chains", self.chains)
 
 
@@ -84,20 +135,23 @@ class Auditor:
         Of which row evaluations during setup are shared by ``sampler.audits.chains`` chains.
     draws : int
         Draws of the chain; if 0, no decisions are collected.
+    logged : int
+        Number of values that are logged beside a point, such as those of a proposal.
     """
 
-    def __init__(self, sampler: Sampler, draws: int):
+    def __init__(self, sampler: Sampler, draws: int, logged: int):
         raced, settings = sampler.prepared.raced, sampler.audits
         self.settings, self.n_units = settings, raced.n_units
         self.race_cost, self.audit_cost = raced.race_cost, raced.audit_cost
         self.blocks = max(1, min(_BLOCKS, draws))
         self.quota = -(-settings.number // self.blocks)
         #: Compiled loops write to it.
-        self.log = Log.empty(
-            _ROOM * self.quota if draws and settings.number else 0,
-            sampler.prepared.start.size,
-            sampler.logged,
-        )
+        capacity = _ROOM * self.quota if draws and settings.number else 0
+        x, other = (np.zeros((capacity, size)) for size in (sampler.prepared.start.size, logged))
+        subject, outcome, read = np.zeros((3, capacity))
+        self.log = Log(x, other, subject, outcome, read, np.zeros(1, np.int64))
+        #: The same without room, for tuning.
+        self.no_log = self.log._replace(x=x[:0])
         self.block_length = max(1, draws // self.blocks)
         self.draws = draws
         self.draw = 0
@@ -157,6 +211,12 @@ class Auditor:
 # --- chains ----------------------------------------------------------------------------------------
 
 
+def add_counts(total: tuple[np.ndarray, ...], counts: tuple[np.ndarray, ...]) -> None:
+    """Add counts to others of the same kind, in place."""
+    for mine, new in zip(total, counts):
+        mine += new
+
+
 #: Share of the tuning at its start, one in so many draws, that moments leave out.
 _LEFT_OUT = 5
 #: Share of the units read per race above which a new expansion point is tried.
@@ -171,19 +231,20 @@ _NOT_THINNED = not_thinned()
 _PIECES, FEWEST = 10, 100
 
 
+@dataclass
 class Pieces:
     """Means of ten successive pieces of a chain of ``number`` points (D,), and the variance of all."""
 
-    def __init__(self, number: int, size: int):
-        self.number, self.length, self.count = number, max(1, number // _PIECES), 0
-        self.first, self.squares = np.zeros(size), np.zeros(size)
-        self.sums = np.zeros((_PIECES, size))
+    number: int
+    count: int = 0
 
     def add(self, x: np.ndarray) -> None:
         """Add one point."""
-        piece = self.count // self.length
         if not self.count:
-            self.first = x.copy()
+            self.length = max(1, self.number // _PIECES)
+            self.first, self.squares = x.copy(), np.zeros(x.size)
+            self.sums = np.zeros((_PIECES, x.size))
+        piece = self.count // self.length
         if piece < _PIECES:
             shift = x - self.first
             self.sums[piece] += shift
@@ -221,49 +282,33 @@ class Sampler:
     active: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("compiled", "_entry")}
+        return {k: v for k, v in self.__dict__.items() if k not in ("races", "_entry")}
 
     @cached_property
-    def compiled(self) -> tuple[Densities, Population, RaceRule]:
-        """Densities, population of units and decision rule of the races."""
-        prepared, cut = self.prepared, self.prepared.cut
+    def races(self) -> Races:
+        """Arguments of the decisions of a new chain."""
+        prepared, cut, thinning = self.prepared, self.prepared.cut, _NOT_THINNED
         population = make_population(prepared.densities.n_units, prepared.exact_rows)
+        rewards, rule = self.rewards_and_rule(population.n_raced)
         parameters = as_they_are if cut is None else cut.native
-        densities = Densities(
-            self.rewards, prepared.densities.rest, parameters, prepared.raced.reads
-        )
-        return densities, population, self._rule(population.n_raced)
+        densities = Densities(rewards, prepared.densities.rest, parameters, prepared.raced.reads)
+        if prepared.thinning is not None and isinstance(self.race, ExactRace | AutoRace):
+            thinning = prepared.thinning
+        return Races(densities, prepared.surrogate, population, rule, thinning)
 
-    @property
-    def rewards(self) -> Any:
-        """First-class function of the units' residuals or their changes."""
-        return self.prepared.raced.rewards
-
-    @property
-    def logged(self) -> int:
-        """Number of values that are logged beside a point: the proposal."""
-        return self.prepared.start.size
-
-    def _rule(self, n_raced: int) -> RaceRule:
+    def rewards_and_rule(self, n_raced: int) -> tuple[Any, RaceRule]:
+        """Return the first-class function that races call for their units, and the rule of races."""
         rule = self.race.rule(n_raced, 2, zero_sd_decides=self.prepared.rounding_only)
-        return rule._replace(safe_width=_SAFE / max(1, n_raced))
-
-    def races(self, chain: Chain) -> Races:
-        """Return the arguments of one chain's decisions."""
-        densities, population, rule = self.compiled
-        return Races(densities, chain.surrogate, population, rule, self.thinning)
-
-    @property
-    def thinning(self) -> Thinning:
-        """Thinning of decisions, if rows have bounds and the race permits it; else one without radii."""
-        thinning, permitted = self.prepared.thinning, isinstance(self.race, ExactRace | AutoRace)
-        return thinning if thinning is not None and permitted else _NOT_THINNED
+        return self.prepared.raced.rewards, rule._replace(safe_width=_SAFE / max(1, n_raced))
 
     def run(self, loop: Any, *args: Any) -> Any:
         """Run the sampler's compiled loop."""
         entry = self.__dict__.get("_entry")
         if entry is None:
-            entry = self.__dict__["_entry"] = entry_point(loop, args)
+            # The entry point for these types skips their look-up, which takes longer than a transition.
+            kinds = tuple(loop.typeof_pyval(a) for a in args)
+            loop.compile(kinds)
+            entry = self.__dict__["_entry"] = loop.overloads[kinds].entry_point
         return entry(*args)
 
     def passes(self, log: Log, k: int) -> int:
@@ -274,16 +319,16 @@ class Sampler:
         """Whether a logged decision is that on all units."""
         raise NotImplementedError
 
-    def begin(self, rng: np.random.Generator, tune: int, draws: int) -> dict[str, Any]:
-        """Return arguments of :class:`Chain` for a new chain."""
+    def begin(self, rng: np.random.Generator, tune: int, draws: int, logged: int) -> dict[str, Any]:
+        """Return arguments of :class:`Chain` for a new chain, which logs ``logged`` values beside a point."""
         prepared = self.prepared
         return {
-            "surrogate": prepared.first_surrogate,
-            "auditor": Auditor(self, draws),
+            "surrogate": prepared.surrogate,
+            "auditor": Auditor(self, draws, logged),
             "audit_rng": rng.spawn(1)[0],
             "tune_draws": tune,
-            "visited": Moments(prepared.first_surrogate.centre.size),
-            "pieces": Pieces(tune - tune // 2, prepared.start.size),
+            "visited": Moments(),
+            "pieces": Pieces(tune - tune // 2),
         }
 
 
@@ -329,11 +374,6 @@ class Chain:
         """Return statistics of the chain's state."""
         return {"race_recentred": float(self.recentred), "race_drift": self.drift}
 
-    def log(self, tuning: bool) -> Log:
-        """Return the log of decisions, without room while tuning."""
-        log = self.auditor.log
-        return log._replace(x=log.x[:0]) if tuning else log
-
 
 def past_start(chain: Chain) -> bool:
     """Whether the first fifth of the tuning is over, so that moments include the chain's points."""
@@ -351,7 +391,7 @@ def recentre(chain: Chain, prepared: Preparation, read: float, decisions: float)
     ``read`` is the number of units read in ``decisions`` races.
     """
     raced, visited = prepared.raced, chain.visited
-    if prepared.surrogate is None or visited.count < 20:
+    if prepared.no_proxy or visited.count < 20:
         return
     if read <= _RECENTRE_SHARE * raced.n_units * max(decisions, 1.0):
         return
@@ -374,7 +414,7 @@ def _residual_sd(chain: Chain, raced: Raced, centre: np.ndarray) -> float:
     variance = 0.0
     for _ in range(4):
         points = chain.visited.mean + spread * rng.standard_normal((2, spread.size))
-        variance += float(np.nanvar(unit_changes(raced.rewards, points, centre, units)))
+        variance += float(np.nanvar(residuals(raced.rewards, points, centre, units)[1]))
     return float(np.sqrt(variance))
 
 

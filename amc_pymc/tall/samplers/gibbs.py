@@ -15,12 +15,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import fill, njit
-from amc_pymc.engine.records import record
-from amc_pymc.tall.racing.race import DECIDED, NOT_FINITE, RaceResult, RaceRule, race
-from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import Log, Races, add_counts, log_decision, of_exact
-from amc_pymc.tall.samplers.raced import Surrogate, surrogate_total
+from amc_pymc.engine.jit import fill, njit, record
+from amc_pymc.tall.decisions import Races, of_exact
+from amc_pymc.tall.racing import DECIDED, NOT_FINITE, RaceResult, RaceRule, race
+from amc_pymc.tall.samplers.chain import (
+    Chain,
+    Log,
+    Sampler,
+    add_counts,
+    learns_now,
+    log_decision,
+    past_start,
+    recentre,
+)
+from amc_pymc.tall.surrogate import Surrogate, surrogate_total
 
 #: Further statuses of a sweep: no state has a positive density; the rest of the log density is
 #: NaN or +inf; the control variate is invalid in a state.
@@ -100,20 +108,11 @@ class Gibbs(Sampler):
 
     elements: Elements
 
-    @property
-    def rewards(self) -> Any:
-        """First-class function of the units' residuals."""
-        return self.prepared.raced.state_rewards
-
-    @property
-    def logged(self) -> int:
-        """Number of values that are logged beside a point: the noise of the states."""
-        return self.elements.most_states
-
-    def _rule(self, n_raced: int) -> RaceRule:
-        """Return the rule for the largest number of states, which holds for fewer, too."""
-        arms = max(2, self.elements.most_states)
-        return self.race.rule(n_raced, arms, zero_sd_decides=self.prepared.rounding_only)
+    def rewards_and_rule(self, n_raced: int) -> tuple[Any, RaceRule]:
+        """Return what decides between states: the rule for the largest number holds for fewer, too."""
+        arms, raced = max(2, self.elements.most_states), self.prepared.raced
+        rule = self.race.rule(n_raced, arms, zero_sd_decides=self.prepared.rounding_only)
+        return raced.state_rewards, rule
 
     def passes(self, log: Log, k: int) -> int:
         """Return the number of states, each of which takes a pass."""
@@ -136,7 +135,8 @@ class Gibbs(Sampler):
 
 def init(sampler: Gibbs, rng: np.random.Generator, *, tune: int = 0, draws: int = 0) -> Chain:
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
-    return Chain(**sampler.begin(rng, tune, draws), totals=GibbsCounts.zeros())
+    noise = sampler.elements.most_states
+    return Chain(**sampler.begin(rng, tune, draws, noise), totals=GibbsCounts.zeros())
 
 
 def step(
@@ -153,14 +153,16 @@ def step(
         variate is invalid in a state.
     """
     x, counts = x.copy(), GibbsCounts.zeros()
-    args = sampler.elements, sampler.races(chain), rng, chain.log(tuning), chain.audit_rng, counts
+    races = sampler.races._replace(surrogate=chain.surrogate)
+    log = chain.auditor.no_log if tuning else chain.auditor.log
+    args = sampler.elements, races, rng, log, chain.audit_rng, counts
     status, element, where = sampler.run(run_sweeps, sampler.transitions, x, *args)
     if status != DECIDED:
         _raise_bad(sampler, status, element, where)
     chain.draw += 1
     if tuning:
         add_counts(chain.totals, counts)
-        if past_start(chain) and sampler.prepared.surrogate is not None:
+        if past_start(chain) and not sampler.prepared.no_proxy:
             chain.visited.add(sampler.prepared.eta(x))
         if learns_now(chain):
             learn(sampler, chain)

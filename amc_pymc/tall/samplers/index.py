@@ -21,16 +21,15 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from amc_pymc.engine.first_class import FirstClassFunction, caller
-from amc_pymc.engine.jit import fill, njit
-from amc_pymc.tall.racing.race import REWARDS
-from amc_pymc.tall.racing.rules import Race
+from amc_pymc.engine.jit import FirstClassFunction, caller, fill, njit
+from amc_pymc.tall.decisions import GRADIENT, LOGP, as_they_are, call_total
+from amc_pymc.tall.mode import gaussian_factor
+from amc_pymc.tall.racing import REWARDS, Race
 from amc_pymc.tall.samplers import gibbs
 from amc_pymc.tall.samplers.chain import Audits
-from amc_pymc.tall.samplers.compiled import GRADIENT, LOGP, as_they_are, call_total
+from amc_pymc.tall.samplers.fit import Preparation
 from amc_pymc.tall.samplers.metropolis import Metropolis
-from amc_pymc.tall.samplers.preparation import Preparation
-from amc_pymc.tall.samplers.raced import Surrogate, gaussian_factor, no_surrogate, surrogate_total
+from amc_pymc.tall.surrogate import Surrogate, no_surrogate, surrogate_total
 
 #: Compiled functions, and what holds them, which are not pickled.
 _BUILT = ("_maps", "rest", "native", "state_rewards", "sampler")
@@ -145,7 +144,7 @@ def _ends(first: int, sizes: Sequence[int]) -> np.ndarray:
 
 @dataclass(eq=False)
 class ModelSpace:
-    """M models of the same rows as one: what :class:`~amc_pymc.tall.samplers.raced.RacedModel` requires for the index.
+    """M models of the same rows as one: what :class:`~amc_pymc.tall.units.RacedModel` requires for the index.
 
     Parameters
     ----------
@@ -173,10 +172,8 @@ class ModelSpace:
         self.observed_vars = self.prepared[0].densities.observed_vars
         self.race_cost, self.audit_cost = raced.race_cost, raced.audit_cost
         self.ends = _ends(1 + len(self.samplers), [p.start.size for p in self.prepared])
-        self._width = 1 + max(p.first_surrogate.centre.size for p in self.prepared)
-        self._base = [
-            p.raced.value_and_gradient(p.first_surrogate.centre)[0] for p in self.prepared
-        ]
+        self._width = 1 + max(p.surrogate.centre.size for p in self.prepared)
+        self._base = [p.raced.value_and_gradient(p.surrogate.centre)[0] for p in self.prepared]
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in _BUILT}
@@ -227,7 +224,7 @@ class ModelSpace:
         ):
             functions, constant = (p.densities.rest, eta), np.full(1, base - prior.highest)
             gaussian = _addresses(functions), prior.mean, prior.inverse, constant
-            arrays = *gaussian, *p.first_surrogate
+            arrays = *gaussian, *p.surrogate
             scores.append(FirstClassFunction(_score, LOGP, arrays, functions))
         return FirstClassFunction(_rest, LOGP, [_addresses(scores), self.ends], scores)
 
@@ -241,7 +238,7 @@ class ModelSpace:
     def state_rewards(self) -> Any:
         """First-class ``(points (K, 1 + E), centre, rows (m,)) -> (K, m)``: residuals."""
         rewards = [p.raced.state_rewards for p in self.prepared]
-        centres = [p.first_surrogate.centre for p in self.prepared]
+        centres = [p.surrogate.centre for p in self.prepared]
         ends = _ends(0, [c.size for c in centres])
         arrays = _addresses(rewards), ends, np.concatenate(centres)
         return FirstClassFunction(ask_rewards, REWARDS, arrays, rewards)
@@ -273,5 +270,5 @@ class ModelSpace:
     def _raced(self, x: np.ndarray) -> float:
         k, theta = int(x[0]), self.theta(x)
         prepared = self.prepared[k]
-        known = self._base[k] + surrogate_total(prepared.eta(theta), prepared.first_surrogate)
+        known = self._base[k] + surrogate_total(prepared.eta(theta), prepared.surrogate)
         return float(prepared.densities.all_values(theta).sum() - known)

@@ -8,19 +8,27 @@ from __future__ import annotations
 import math
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from amc_pymc.engine.jit import fill, njit
-from amc_pymc.engine.records import record
-from amc_pymc.tall.racing.race import DECIDED
+from amc_pymc.engine.jit import fill, njit, record
+from amc_pymc.tall.decisions import BROKEN, Races, decide
+from amc_pymc.tall.mode import GaussianFit, Moments
+from amc_pymc.tall.racing import DECIDED
 from amc_pymc.tall.refresh import Refresh, propose_with_tails
-from amc_pymc.tall.samplers.chain import Chain, Sampler, learns_now, past_start, recentre
-from amc_pymc.tall.samplers.compiled import Log, Races, add_counts, decide, log_decision
-from amc_pymc.tall.samplers.preparation import fit_to_moments
-from amc_pymc.tall.samplers.raced import GaussianFit, Moments, Surrogate
-from amc_pymc.tall.thinning import BROKEN
+from amc_pymc.tall.samplers.chain import (
+    Chain,
+    Log,
+    Sampler,
+    add_counts,
+    learns_now,
+    log_decision,
+    past_start,
+    recentre,
+)
+from amc_pymc.tall.samplers.fit import fit_to_moments
+from amc_pymc.tall.surrogate import Surrogate
 
 # --- proposals -------------------------------------------------------------------------------------
 
@@ -156,6 +164,7 @@ _DRAWS = 64
 # therefore run ahead of the caller. The draws are the same as if made one at a time.
 
 
+@dataclass
 class Ahead:
     """A batch of draws with their counts.
 
@@ -163,23 +172,16 @@ class Ahead:
     ----------
     points : (B, D) array
         Points reached.
-    counts : NamedTuple of (B, ...) arrays
+    counts : list of B MetropolisCounts
         Counts of each draw.
     units : float
         Units read by all draws.
     """
 
-    def __init__(self, points: np.ndarray, counts: Any, units: float):
-        self.points, self.units = points, units
-        # A list is faster to create than a view of a row, and is read in the same way.
-        self.counts = [type(counts)(*each) for each in zip(*(part.tolist() for part in counts))]
-        self.handed_out = 0
-
-    def next(self) -> tuple[np.ndarray, Any]:
-        """Return point (D,) and counts (lists of numbers) of the next draw."""
-        k = self.handed_out
-        self.handed_out += 1
-        return self.points[k].copy(), self.counts[k]
+    points: np.ndarray
+    counts: list[MetropolisCounts]
+    units: float
+    handed_out: int = 0
 
     def continues(self, x: np.ndarray) -> bool:
         """Whether draws are left and the next one starts at x (D,)."""
@@ -247,7 +249,8 @@ def init(
     """Start a chain with ``tune`` tuning draws and ``draws`` audited draws."""
     prepared, active = sampler.prepared, sampler.active
     assert prepared.fit is not None and prepared.surface is not None
-    started, factor = sampler.begin(rng, tune, draws), prepared.fit.factor(active)
+    size, factor = prepared.start.size, prepared.fit.factor(active)
+    started = sampler.begin(rng, tune, draws, size)
     moves = Moves(
         weights=proposal_weights(np.array([0.0, 1.0])),
         scales=np.array([2.38 / math.sqrt(active.size), 1.0]),
@@ -256,7 +259,7 @@ def init(
         walk=factor.copy(),
         refresh=prepared.surface.moves(),
     )
-    moments = started["visited"] if prepared.cut is None else Moments(prepared.start.size)
+    moments = started["visited"] if prepared.cut is None else Moments()
     return MetropolisChain(**started, moments=moments, totals=MetropolisCounts.zeros(), moves=moves)
 
 
@@ -285,7 +288,9 @@ def step(
             number = made.following(x, sampler.ahead, chain.auditor.until_due())
         points, draws = np.stack([x, x]), np.empty((number, x.size))
         found = MetropolisCounts.zeros(number)
-        state = points, sampler.races(chain), chain.moves, rng, chain.log(tuning), chain.audit_rng
+        races = sampler.races._replace(surrogate=chain.surrogate)
+        log = chain.auditor.no_log if tuning else chain.auditor.log
+        state = points, races, chain.moves, rng, log, chain.audit_rng
         k, left, status, unit = sampler.run(run_draws, 0, each, each, *state, draws, found)
         while status != DECIDED:
             if status == BROKEN:
@@ -303,8 +308,11 @@ def step(
                     "positive everywhere."
                 )
             k, left, status, unit = sampler.run(run_draws, k, left, each, *state, draws, found)
-        made = chain.made = Ahead(draws, found, float(found.raced.sum() + found.other.sum()))
-    x, counts = made.next()
+        # A list is faster to create than a view of a row, and is read in the same way.
+        every = [MetropolisCounts(*each) for each in zip(*(part.tolist() for part in found))]
+        made = chain.made = Ahead(draws, every, float(found.raced.sum() + found.other.sum()))
+    x, counts = made.points[made.handed_out].copy(), made.counts[made.handed_out]
+    made.handed_out += 1
     chain.draw += 1
     if tuning:
         _tune(sampler, chain, counts, x)
@@ -411,6 +419,6 @@ def learn(sampler: Metropolis, chain: MetropolisChain) -> None:
     moves = learned(chain.moves, fit, chain.moments)
     weights = proposal_weights(totals.jumps / np.maximum(totals.tries, 1.0))
     chain.moves = moves._replace(weights=weights)
-    if not sampler.thinning.radii.size:  # whose bounds hold around one centre
+    if not sampler.races.thinning.radii.size:  # whose bounds hold around one centre
         recentre(chain, prepared, totals.raced[0], totals.tries.sum())
     chain.totals = MetropolisCounts.zeros()

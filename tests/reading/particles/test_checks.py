@@ -12,7 +12,7 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 
 from amc_pymc.likelihood_free.model_prior import PriorTransform
-from amc_pymc.reading.graphs import interpreted_mode
+from amc_pymc.reading.graphs import INTERPRETED
 from amc_pymc.reading.particles.prior import without_checks
 
 X, SIGMA = pt.scalar("x"), pt.scalar("sigma")
@@ -20,7 +20,7 @@ X, SIGMA = pt.scalar("x"), pt.scalar("sigma")
 
 def values(graphs, **given):
     inputs = [X, SIGMA]
-    fn = pytensor.function(inputs, graphs, mode=interpreted_mode(), on_unused_input="ignore")
+    fn = pytensor.function(inputs, graphs, mode=INTERPRETED, on_unused_input="ignore")
     return [np.asarray(v).tolist() for v in fn(given.get("x", 0.3), given.get("sigma", -1.0))]
 
 

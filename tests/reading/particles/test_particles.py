@@ -24,7 +24,7 @@ from pytensor.graph.op import Op
 from scipy import stats
 
 from amc_pymc.reading import graphs
-from amc_pymc.reading.graphs import interpreted_mode
+from amc_pymc.reading.graphs import INTERPRETED
 from amc_pymc.reading.particles import densities as module
 from amc_pymc.reading.particles import densities as outputs
 from amc_pymc.reading.particles.densities import (
@@ -272,7 +272,7 @@ def test_densities_are_those_of_pymc(name, monkeypatch):
 
     parts = [model.free_RVs, [*model.observed_RVs, *model.potentials]]
     graphs = [model.logp(vars=part) for part in parts]
-    oracle = model.compile_fn(graphs, mode=interpreted_mode(), on_unused_input="ignore")
+    oracle = model.compile_fn(graphs, mode=INTERPRETED, on_unused_input="ignore")
     wanted = np.array([oracle(found.layout.unravel(p)) for p in x]).T
     np.testing.assert_allclose(terms, wanted, rtol=1e-6)  # PyMC's constants are in single precision
 

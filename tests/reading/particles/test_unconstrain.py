@@ -6,8 +6,7 @@ import pytest
 
 from pymc.distributions import transforms
 
-from amc_pymc.reading.layout import FlatLayout
-from amc_pymc.reading.particles.prior import unconstrain
+from amc_pymc.reading.particles.prior import layout_of, unconstrain
 
 
 def model_and_draws(n=7):
@@ -27,7 +26,7 @@ def model_and_draws(n=7):
         "cuts": np.sort(rng.normal(size=(n, 3)), axis=1),
         "x": rng.normal(size=n),
     }
-    return model, FlatLayout.from_model(model, model.initial_point()), draws
+    return model, layout_of(model), draws
 
 
 def singly(model, layout, draws):

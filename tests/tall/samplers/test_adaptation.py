@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from amc_pymc.tall.mode import Moments
 from amc_pymc.tall.samplers.chain import Pieces
-from amc_pymc.tall.samplers.raced import Moments
 
 
 def moments_of(x):
-    found = Moments(x.shape[1])
+    found = Moments()
     for point in x:
         found.add(point)
     return found
@@ -24,7 +24,7 @@ def test_the_share_between_pieces():
     """Independent draws, a trend, and a constant: where moves are smaller, more lies between."""
     noise, trend = np.random.default_rng(1).normal(size=1_000), np.arange(1_000.0)
     x = np.stack([noise, trend, np.full(1_000, 0.1)], axis=1)
-    pieces = Pieces(1_000, 3)
+    pieces = Pieces(1_000)
     for point in x:
         assert pieces.between() is None
         pieces.add(point)

@@ -15,8 +15,7 @@ import amc_pymc as amc
 from amc_pymc.flags import flags_of_bits
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import b_normal
-from amc_pymc.tall.samplers.chain import Auditor, AuditTally
-from amc_pymc.tall.samplers.compiled import Log, log_decision
+from amc_pymc.tall.samplers.chain import Auditor, AuditTally, Log, log_decision
 
 N_ROWS = 2_000
 
@@ -131,7 +130,7 @@ def logged(number, decisions, *, max_share=None, draws=1, seed=1):
     """An auditor whose log holds right decisions, their log ratios spread around the threshold."""
     sampler = replace(plain_step().sampler, audits=amc.Audits(number, max_share=max_share))
     densities, rng = sampler.prepared.densities, np.random.default_rng(seed)
-    auditor = Auditor(sampler, draws)
+    auditor = Auditor(sampler, draws, 2)
     kept = min(decisions, auditor.log.x.shape[0])
     auditor.log.x[:kept] = rng.normal(0, 0.05, size=(kept, 2)) + np.array([1.0, -0.5])
     auditor.log.other[:kept] = auditor.log.x[:kept] + rng.normal(0, 0.05, size=(kept, 2))
@@ -151,7 +150,7 @@ def test_right_decisions_are_confirmed_and_flipped_ones_found():
     for flipped in (0, 1, 13, 30):
         auditor, sampler = logged(30, 30)
         auditor.log.outcome[:flipped] = 1.0 - auditor.log.outcome[:flipped]
-        tally = auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(1))
+        tally = auditor.run(sampler, sampler.prepared.surrogate, np.random.default_rng(1))
         assert tally == AuditTally(30, flipped, 30 * N_ROWS)
         assert auditor.tally == tally
         assert auditor.log.seen[0] == 0
@@ -160,20 +159,20 @@ def test_right_decisions_are_confirmed_and_flipped_ones_found():
 def test_decisions_that_read_everything_cost_nothing_and_are_right():
     auditor, sampler = logged(30, 30)
     auditor.log.read[:] = N_ROWS
-    tally = auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(1))
+    tally = auditor.run(sampler, sampler.prepared.surrogate, np.random.default_rng(1))
     assert tally == AuditTally(30, 0, 0)
 
 
 def test_the_budget_stops_the_audits():
     auditor, sampler = logged(100, 100, max_share=0.1)
     auditor.spent = 2.0 * 17.5 * N_ROWS / 0.1
-    tally = auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(1))
+    tally = auditor.run(sampler, sampler.prepared.surrogate, np.random.default_rng(1))
     assert tally == AuditTally(17, 0, 17 * N_ROWS)
     auditor.log.seen[0] = 100
-    again = auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(1))
+    again = auditor.run(sampler, sampler.prepared.surrogate, np.random.default_rng(1))
     assert again == AuditTally(0, 0, 0), "what is spent is spent"
     auditor.spend(1e9)
-    tally = auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(1))
+    tally = auditor.run(sampler, sampler.prepared.surrogate, np.random.default_rng(1))
     assert auditor.tally.audited == 100
 
 
@@ -182,7 +181,7 @@ def test_all_chains_together_audit_for_the_share_of_the_setup(chains):
     audits, sampler = amc.Audits(10, max_share=0.5, chains=chains), plain_step().sampler
     setups = [replace(sampler.prepared, rows_spent=rows) for rows in (0, 1e9)]
     samplers = [replace(sampler, audits=audits, prepared=each) for each in setups]
-    auditors = [[Auditor(each, 0) for each in samplers] for _ in range(chains)]
+    auditors = [[Auditor(each, 0, 1) for each in samplers] for _ in range(chains)]
     assert sum(after.spent - before.spent for before, after in auditors) == pytest.approx(1e9)
 
 
@@ -191,7 +190,7 @@ def test_audited_decisions_are_a_uniform_sample():
     for seed in range(150):
         auditor, sampler = logged(40, 160)
         sampler.passes = lambda log, k: chosen.append(k) or 0
-        auditor.run(sampler, sampler.prepared.first_surrogate, np.random.default_rng(seed))
+        auditor.run(sampler, sampler.prepared.surrogate, np.random.default_rng(seed))
     assert len(chosen) == 150 * 40
     uses = np.bincount(chosen, minlength=160)
     z = (uses - 150 / 4) / math.sqrt(150 / 4 * 3 / 4)
@@ -203,7 +202,7 @@ def test_the_reservoir_is_uniform_over_the_decisions_of_a_block():
     counts = np.zeros(50)
     rng = np.random.default_rng(4)
     for _ in range(500):
-        log = Log.empty(8, 1, 1)
+        log = Log(*np.zeros((2, 8, 1)), *np.zeros((3, 8)), np.zeros(1, np.int64))
         for k in range(50):
             x = np.full(1, float(k))
             log_decision(log, x, -x, 0.1 * k, float(k % 2), float(k), rng)

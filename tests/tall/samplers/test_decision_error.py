@@ -19,9 +19,9 @@ from plain_races import without_control_variate
 import amc_pymc as amc
 
 from amc_pymc.results import clopper_pearson
-from amc_pymc.tall.racing.race import DECIDED, race
-from amc_pymc.tall.samplers.compiled import call_total, unit_changes
-from amc_pymc.tall.samplers.raced import surrogate_change
+from amc_pymc.tall.decisions import call_total, residuals
+from amc_pymc.tall.racing import DECIDED, race
+from amc_pymc.tall.surrogate import surrogate_change
 
 DELTA = 0.05
 _race = called_often(race)
@@ -67,15 +67,15 @@ def pairs(count):
 def wrong_decisions(proxy, near, bound_factor=1.0, count=6_000):
     """Verdicts of races that differ from those of all rows."""
     step = step_of(proxy)
-    densities, population, rule = step.sampler.compiled
+    densities, _, population, rule, _ = step.sampler.races
     rule = rule._replace(sd_factor=bound_factor * rule.sd_factor)
-    surrogate = step.prepared.first_surrogate
+    surrogate = step.prepared.surrogate
     n, m = population.n_raced, rule.sizes[0]
     everything = np.arange(n)
     rng = np.random.default_rng([20161, near])
     wrong = 0
     for points in pairs(count // 4):
-        rewards = unit_changes(densities.rewards, points, surrogate.centre, everything)
+        rewards = residuals(densities.rewards, points, surrogate.centre, everything)[1]
         error = np.std(rewards) * math.sqrt((n - m) / ((n - 1) * m))
         for _ in range(4):
             if near:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from amc_pymc.tall.samplers.preparation import expected_acceptance
+from amc_pymc.tall.samplers.fit import expected_acceptance
 
 
 @pytest.mark.parametrize("sd", [0.1, 1.0, 4.0])

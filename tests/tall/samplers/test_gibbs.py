@@ -15,17 +15,18 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+from compiled_calls import entry_point
 from scipy import stats
 
 import amc_pymc as amc
 
-from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.jit import first_class
 from amc_pymc.results import clopper_pearson
-from amc_pymc.tall.racing.race import DECIDED, REWARDS
+from amc_pymc.tall.decisions import GRADIENT, Races, residuals
+from amc_pymc.tall.racing import DECIDED, REWARDS
 from amc_pymc.tall.samplers import gibbs
 from amc_pymc.tall.samplers.chain import AuditTally, report
-from amc_pymc.tall.samplers.compiled import GRADIENT, Races, entry_point, state_values
-from amc_pymc.tall.samplers.raced import surrogate_total
+from amc_pymc.tall.surrogate import surrogate_total
 from models.variable_selection import (
     inclusion_probabilities,
     selection_model,
@@ -192,13 +193,13 @@ def disagreements(sampler, count, bound_factor=1.0, near=True, seed=3):
 
     ``near`` puts all five states within one standard error of the first batch of each other.
     """
-    densities, population, rules = sampler.compiled
+    densities, _, population, rules, _ = sampler.races
     rules = rules._replace(sd_factor=bound_factor * rules.sd_factor)
-    surrogate = sampler.prepared.first_surrogate
+    surrogate = sampler.prepared.surrogate
     races = Races(densities, surrogate, population, rules)
     states = np.arange(float(MEANS.size))
     points = np.ascontiguousarray(sampler.prepared.eta(states[:, None]))
-    rewards = state_values(densities.rewards, points, surrogate.centre, np.arange(N_ROWS))
+    rewards = residuals(densities.rewards, points, surrogate.centre, np.arange(N_ROWS))
     error = N_ROWS * np.std(rewards - rewards.mean(axis=0), axis=1).max() / math.sqrt(50)
     rng = np.random.default_rng(seed)
     wrong, x, run = 0, np.zeros(1), None
@@ -466,11 +467,11 @@ def test_inclusion_probabilities_with_metropolis_moving_the_coefficients():
 @both
 def test_residuals_and_surrogate_add_up_to_the_log_likelihood(sampler):
     prepared = sampler.prepared
-    surrogate = prepared.first_surrogate
+    surrogate = prepared.surrogate
     points = np.ascontiguousarray(prepared.eta(np.arange(5.0)[:, None]))
-    sums = state_values(
-        prepared.raced.state_rewards, points, surrogate.centre, np.arange(N_ROWS)
-    ).sum(axis=1)
+    sums = residuals(prepared.raced.state_rewards, points, surrogate.centre, np.arange(N_ROWS)).sum(
+        axis=1
+    )
     sums += [surrogate_total(eta, surrogate) for eta in points]
     exact = row_logps().sum(axis=1)
     np.testing.assert_allclose(sums - sums[0], exact - exact[0], rtol=0, atol=1e-8)

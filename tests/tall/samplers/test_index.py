@@ -9,13 +9,14 @@ import pytest
 
 from scipy import stats
 
-from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.jit import first_class
+from amc_pymc.tall.decisions import LOGP
+from amc_pymc.tall.mode import GaussianFit
 from amc_pymc.tall.racing import REWARDS, ExactRace, NormalRace
 from amc_pymc.tall.samplers import gibbs
 from amc_pymc.tall.samplers.chain import Audits
-from amc_pymc.tall.samplers.compiled import LOGP
 from amc_pymc.tall.samplers.index import ModelSpace
-from amc_pymc.tall.samplers.raced import GaussianFit, Surrogate, no_surrogate
+from amc_pymc.tall.surrogate import Surrogate, no_surrogate
 
 # Three models of the same rows: a mean, a regression (two parameters), a log scale.
 N = 40
@@ -139,7 +140,7 @@ def prepared_model(k, taylor, exact, rest=None, **bad):
     fit = GaussianFit(MEANS[k], np.linalg.inv(factor @ factor.T), np.arange(SIZES[k]))
     return SimpleNamespace(
         densities=densities, raced=raced, fit=fit, cut=None, eta=lambda theta: theta,
-        start=np.zeros(SIZES[k]), first_surrogate=surrogate, rounding_only=False, rows_spent=0,
+        start=np.zeros(SIZES[k]), surrogate=surrogate, rounding_only=False, rows_spent=0,
         exact_rows=np.array(exact, np.int64),
     )  # fmt: skip
 

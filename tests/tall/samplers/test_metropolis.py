@@ -9,16 +9,12 @@ from compiled_calls import compiled_on_first_use, entry_points
 from scipy import stats
 
 from amc_pymc.engine import Family, Graph
-from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.jit import first_class
+from amc_pymc.tall.decisions import LOGP, Densities, Races, as_they_are
+from amc_pymc.tall.mode import GaussianFit, Moments
 from amc_pymc.tall.racing import REWARDS, ExactRace, make_population
-from amc_pymc.tall.refresh import refresh_of
-from amc_pymc.tall.samplers.compiled import (
-    LOGP,
-    Densities,
-    Log,
-    Races,
-    as_they_are,
-)
+from amc_pymc.tall.samplers.chain import Log
+from amc_pymc.tall.samplers.fit import SurfaceFit, gaussian_surface
 from amc_pymc.tall.samplers.metropolis import (
     SURROGATE,
     MetropolisCounts,
@@ -26,9 +22,7 @@ from amc_pymc.tall.samplers.metropolis import (
     learned,
     run_draws,
 )
-from amc_pymc.tall.samplers.preparation import gaussian_surface
-from amc_pymc.tall.samplers.raced import GaussianFit, Moments, Surrogate, no_surrogate
-from amc_pymc.tall.surrogate import Surface, rows_of
+from amc_pymc.tall.surrogate import Surface, Surrogate, no_surrogate, rows_of
 from amc_pymc.tall.terms import Written, compiled_terms
 
 # --- transitions ----------------------------------------------------------------------------------
@@ -106,7 +100,8 @@ def transit(starts, n, *settings, draws=1):
     """Where ``n`` transitions lead from each start, or draws after ``n`` each; every decision made on all rows."""
     densities, surrogate, population, moves, rng = settings
     races = Races(densities, surrogate, population, ExactRace().rule(population.n_raced, 2))
-    counts, log = MetropolisCounts.zeros(draws), Log.empty(0, *[starts.shape[1]] * 2)
+    counts, none = MetropolisCounts.zeros(draws), np.zeros((2, 0, starts.shape[1]))
+    log = Log(*none, *np.zeros((3, 0)), np.zeros(1, np.int64))
     points, ends = np.empty((2, starts.shape[1])), np.empty((len(starts), draws, starts.shape[1]))
     state = points, races, moves, rng, log, rng
     run = _entry(0, n, n, *state, ends[0], counts)
@@ -130,24 +125,24 @@ def with_a_hyperparameter(first, second):
     """The first log rate determines the scale of the second, which is Gaussian given it."""
     g = Graph()
     x, y = (
-        g.make("sub", g.entry("eta", g.const(k)), g.const(m)) for k, m in enumerate((first, second))
+        g.make("sub", g.make("entry", g.const(k), value="eta"), g.const(m))
+        for k, m in enumerate((first, second))
     )
     y = g.make("mul", y, g.make("exp", g.make("mul", g.const(-0.5), x)))
-    half = g.make("mul", g.const(-0.5), g.sum([g.make("mul", x, x), g.make("mul", y, y), x]))
+    half = g.make("mul", -0.5, g.fold("add", [g.make("mul", x, x), g.make("mul", y, y), x]))
     surface = Surface(
         np.array([-1, 0]),
         np.array([0, -1]),
-        compiled_terms(Written(g, (Family(half, np.zeros((1, 0)), 0),), ()), 3),
+        compiled_terms(Written(g, (Family(half, np.zeros((1, 0)), 0),)), 3),
         rows_of(np.zeros((0, 2))),
-        compiled_terms(Written.nothing(), 2),
+        compiled_terms(Written(Graph()), 2),
         np.array([1]),
         np.array([second]),
         np.array([0.3]),
         np.array([[0.5]]),
         np.zeros(1),
     )
-    settings = {"mass": np.eye(1), "step": np.full(1, 0.6), "leaps": np.full(1, 4)}
-    return refresh_of(surface)._replace(**settings)
+    return SurfaceFit(surface, np.eye(1), 0.6, 4, np.empty((0, 2))).moves()
 
 
 def z_of_mean(values):
@@ -269,7 +264,7 @@ def test_estimated_acceptance_agrees_with_the_share_accepted():
 def test_a_gaussian_that_fits_badly_is_replaced_by_the_moments_of_the_chain(
     scale, points, replaced
 ):
-    rng, moments = np.random.default_rng(3), Moments(3)
+    rng, moments = np.random.default_rng(3), Moments()
     chol = np.linalg.cholesky(np.linalg.inv(PRECISION))
     for z in rng.normal(size=(points, 3)):
         moments.add(CENTRE + chol @ z)
@@ -289,7 +284,7 @@ def test_a_gaussian_that_fits_badly_is_replaced_by_the_moments_of_the_chain(
 
 
 def test_a_surface_with_hyperparameters_is_kept():
-    moments = Moments(2)
+    moments = Moments()
     for z in np.random.default_rng(4).normal(size=(400, 2)):
         moments.add(z)
     moves = skewed_moves("hyperparameter")

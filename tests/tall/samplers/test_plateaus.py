@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from amc_pymc.tall.samplers.preparation import find_plateaus
-from amc_pymc.tall.samplers.raced import Surrogate
+from amc_pymc.tall.samplers.fit import find_plateaus
+from amc_pymc.tall.surrogate import Surrogate
 
 #: Numbers of groups, variances of their means given effects, and sums of squares of these means.
 GROUPS, VARIANCE, SQUARES = 100, 0.09, 12.0

@@ -9,15 +9,16 @@ import pytest
 from scipy import stats
 
 from amc_pymc import ExactRace, NormalRace
-from amc_pymc.engine.first_class import first_class
+from amc_pymc.engine.jit import first_class
 from amc_pymc.reading import FlatLayout
-from amc_pymc.tall.mode import posterior_mode
+from amc_pymc.rows import InMemory
+from amc_pymc.tall.decisions import LOGP, call_total
+from amc_pymc.tall.mode import fit_gaussian, posterior_mode
 from amc_pymc.tall.racing import REWARDS
 from amc_pymc.tall.samplers import metropolis
 from amc_pymc.tall.samplers.chain import Audits, report
-from amc_pymc.tall.samplers.compiled import LOGP, call_total
-from amc_pymc.tall.samplers.preparation import Preparation, gaussian_surface, with_forecast
-from amc_pymc.tall.samplers.raced import fit_gaussian, surrogate_at
+from amc_pymc.tall.samplers.fit import Preparation, gaussian_surface, with_forecast
+from amc_pymc.tall.surrogate import surrogate_at
 
 N = 600
 Y = np.random.default_rng(1).normal(0.4, 1.0, size=N)
@@ -45,7 +46,8 @@ class Groups:
     unit, observed_vars, rows_evaluated = "group", ("y",), 0
     n_units, n_rows, race_cost, audit_cost = N, 3 * N, 12.0, 6.0
     expand = np.array([0])
-    rows_read, approximation_error = None, 0.0
+    rows_read, approximation_error, settled = None, 0.0, True
+    store = InMemory((0,), np.copy)
     reads = np.array([0])
     layout = FlatLayout(("mu",), ((),), ("float64",))
     rewards = state_rewards = residuals
@@ -55,20 +57,11 @@ class Groups:
         found = -0.5 * (Y[units] - x[0]) ** 2 + 1e-3 * np.sin(units) * x[0]
         return np.where(x[0] > 9.0, np.nan, found)
 
-    def touch(self, n_rows):
-        pass
-
-    def release(self):
-        pass
-
     def value_chunks(self, x):
         yield self.all_values(x)
 
     def all_values(self, x):
         return self.values(x, np.arange(N))
-
-    def all_finite(self, x):
-        return bool(np.isfinite(self.all_values(x)).all())
 
     def change(self, x, x_new, surrogate=None):
         return float(self.all_values(x_new).sum() - self.all_values(x).sum())
@@ -83,17 +76,11 @@ class Groups:
     def expansion(self, x):
         return self.value_and_gradient(x)[1], self.hessian(x)
 
-    def forget_centre(self):
-        pass
-
     def rest_value_and_gradient(self, x):
         return call_total(rest, x), -4.0 * x
 
     def rest_hessian(self, x, coordinates):
         return np.array([[-4.0]])
-
-    def forget_errors(self):
-        pass
 
 
 @pytest.fixture(scope="module")

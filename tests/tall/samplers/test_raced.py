@@ -1,22 +1,24 @@
 import functools
+import math
+
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
 import pytest
 
-from amc_pymc.reading import extract_rows
+from amc_pymc.engine.jit import first_class
 from amc_pymc.reading.densities import ModelDensities
-from amc_pymc.tall.racing import b_normal
-from amc_pymc.tall.racing.rules import expected_rows
-from amc_pymc.tall.samplers.compiled import unit_changes
-from amc_pymc.tall.samplers.preparation import (
+from amc_pymc.tall.decisions import residuals
+from amc_pymc.tall.racing import REWARDS, NormalRace
+from amc_pymc.tall.samplers.fit import (
     ResidualSummary,
     choose_exact_rows,
     most_near_kinks,
     rows_near_kinks,
     summarise_residuals,
 )
-from amc_pymc.tall.samplers.raced import surrogate_at, surrogate_change
+from amc_pymc.tall.surrogate import surrogate_at, surrogate_change
 
 # --- the identity ---------------------------------------------------------------------------------
 
@@ -52,15 +54,9 @@ def hierarchical():
 
 @functools.cache
 def densities_of(build, expand_all=True):
-    model = build()
-    rows = extract_rows(model, ["y"])
-    names = rows.layout.names if expand_all else rows.layout.names[:1]
-    densities = ModelDensities(
-        rows,
-        model.logp(vars=model.free_RVs),
-        model.value_vars,
-        expand=rows.layout.indices(names),
-    )
+    densities = ModelDensities(build(), ["y"])
+    if not expand_all:
+        densities.expand = densities.layout.indices(densities.layout.names[:1])
     return densities.in_parameters()
 
 
@@ -74,10 +70,10 @@ def test_surrogate_and_residuals_add_up_to_the_exact_change(build):
     for spread in (0.01, 0.3, 1.0):
         for _ in range(3):
             points = surrogate.centre + spread * rng.normal(size=(2, d))
-            residuals = unit_changes(densities.rewards, points, surrogate.centre, everything)
-            found = surrogate_change(points, surrogate) + residuals.sum()
+            left = residuals(densities.rewards, points, surrogate.centre, everything)[1]
+            found = surrogate_change(points, surrogate) + left.sum()
             exact = densities.change(points[0], points[1])
-            size = np.abs(residuals).sum() + abs(surrogate_change(points, surrogate))
+            size = np.abs(left).sum() + abs(surrogate_change(points, surrogate))
             assert abs(found - exact) < 1e-8 * max(abs(exact), 1e-3 * size)
 
 
@@ -93,9 +89,9 @@ def test_the_identity_holds_where_some_coordinates_are_not_expanded():
     surrogate = surrogate_at(densities, centre)
     assert not surrogate.gradient[outside].any()
     assert not surrogate.hessian[outside].any() and not surrogate.hessian[:, outside].any()
-    residuals = unit_changes(densities.rewards, points, centre, everything)
+    left = residuals(densities.rewards, points, centre, everything)[1]
     exact = densities.change(points[0], points[1])
-    assert surrogate_change(points, surrogate) + residuals.sum() == pytest.approx(exact, rel=1e-8)
+    assert surrogate_change(points, surrogate) + left.sum() == pytest.approx(exact, rel=1e-8)
 
 
 def test_residuals_are_of_third_order():
@@ -107,7 +103,7 @@ def test_residuals_are_of_third_order():
     sizes = []
     for step in (0.04, 0.02, 0.01):
         points = centre + step * directions
-        r = unit_changes(densities.rewards, points, centre, everything)
+        r = residuals(densities.rewards, points, centre, everything)[1]
         sizes.append(np.sqrt(np.mean(np.square(r))))
     ratios = np.array(sizes[:-1]) / sizes[1:]
     np.testing.assert_allclose(ratios, 8.0, rtol=0.15)
@@ -116,10 +112,8 @@ def test_residuals_are_of_third_order():
 # --- which rows are exact -------------------------------------------------------------------------
 
 
-def race_rows(sd, n_raced):
-    """Rows read by a race of the gap 1e-3 between rows of this spread."""
-    b = b_normal(0.05, 50 / n_raced)
-    return float(expected_rows(1e-3 / max(sd, 1e-300), n_raced, 50, b))
+#: Distance of log ratios from their thresholds, in nats.
+GAP = 20.0
 
 
 def summary_of(scale):
@@ -134,10 +128,11 @@ def summary_of(scale):
 def test_at_most_a_tenth_of_the_rows_is_taken_out():
     scale = np.full(600, 1e-5)
     scale[:100] = 1.0
-    assert choose_exact_rows(summary_of(scale), race_rows).size <= 60
+    rows, expected = choose_exact_rows(summary_of(scale), NormalRace(), np.array([GAP]))
+    assert rows.size <= 60 and rows.size <= expected <= 600
     scale = np.full(100, 1e-5)
     scale[:3] = 1.0
-    assert choose_exact_rows(summary_of(scale), race_rows).size == 0
+    assert choose_exact_rows(summary_of(scale), NormalRace(), np.array([GAP]))[0].size == 0
 
 
 def test_the_choice_is_the_cheapest():
@@ -148,9 +143,11 @@ def test_the_choice_is_the_cheapest():
         costs = {}
         for n in (0, 50, 200, 1_000):
             rest = np.sort(scale)[: 20_000 - n]
-            costs[n] = n + race_rows(np.sqrt(np.mean(rest**2)), 20_000 - n)
-        chosen = choose_exact_rows(summary_of(scale), race_rows)
+            gap = GAP / (20_000 - n) / np.sqrt(np.mean(rest**2))
+            costs[n] = n + float(NormalRace().expected_rows(gap, 20_000 - n))
+        chosen, cost = choose_exact_rows(summary_of(scale), NormalRace(), np.array([GAP]))
         assert costs[chosen.size] <= 1.001 * min(costs.values())
+        assert cost == pytest.approx(costs[chosen.size])
 
 
 @pytest.mark.parametrize("height", [0.01, 1.0])
@@ -178,14 +175,18 @@ def test_at_most_a_quarter_of_the_rows_is_near_kinks():
 def test_residuals_are_summarised_over_chunks(chunk):
     rng = np.random.default_rng(6)
     table = rng.normal(size=(3, 100)) * [[1.0], [5.0], [0.1]]
-    probes = [np.full((2, 1), k) for k in range(3)]
-    seen = []
+    probes = [np.full((2, 1), float(k)) for k in range(3)]
+    chunks = []
 
-    def residuals(points, rows):
-        seen.append(rows)
-        return table[points[0, 0], rows]
+    @first_class(REWARDS)
+    def rewards(points, centre, rows):
+        out = np.zeros((2, rows.size))
+        out[1] = table[int(points[0, 0])][rows]
+        return out
 
-    summary = summarise_residuals(residuals, probes, 100, chunk, n_largest=20)
+    store = SimpleNamespace(release=lambda: chunks.append(0))
+    raced = SimpleNamespace(rewards=rewards, n_units=100, store=store)
+    summary = summarise_residuals(raced, np.zeros(1), probes, chunk, n_largest=20)
     power = np.mean(table**2, axis=0)
     largest = np.argsort(-power)[:20]
     np.testing.assert_array_equal(summary.largest, largest)
@@ -193,7 +194,7 @@ def test_residuals_are_summarised_over_chunks(chunk):
     np.testing.assert_allclose(summary.power, power.sum())
     np.testing.assert_allclose(summary.totals, table.sum(axis=1))
     np.testing.assert_allclose(summary.squares, np.square(table).sum(axis=1))
-    np.testing.assert_array_equal(np.concatenate(seen[::3]), np.arange(100))
+    assert len(chunks) == 3 * math.ceil(100 / chunk)
 
 
 def test_planted_outliers_are_taken_out():
@@ -201,7 +202,7 @@ def test_planted_outliers_are_taken_out():
     scale = np.abs(rng.normal(1e-4, 1e-5, size=20_000))
     planted = np.sort(rng.choice(20_000, 40, replace=False))
     scale[planted] = rng.uniform(1.0, 3.0, size=40)
-    chosen = choose_exact_rows(summary_of(scale), race_rows)
+    chosen, _ = choose_exact_rows(summary_of(scale), NormalRace(), np.array([GAP]))
     assert chosen.size == 50
     assert set(planted) <= set(chosen.tolist())
     np.testing.assert_array_equal(chosen, np.unique(chosen))
@@ -210,4 +211,4 @@ def test_planted_outliers_are_taken_out():
 
 def test_even_residuals_leave_nothing_to_take_out():
     scale = np.full(5_000, 0.2)
-    assert choose_exact_rows(summary_of(scale), race_rows).size == 0
+    assert choose_exact_rows(summary_of(scale), NormalRace(), np.array([500.0]))[0].size == 0

@@ -1,4 +1,6 @@
-r"""Accept steps without error that read a Poisson number of rows, often none.
+r"""Decisions between two points that read few units: by thinning, without error, or by a race.
+
+*Thinning* reads a Poisson number of rows, often none.
 
 A kernel that is reversible for prior times surrogate proposes x', and r_n is the change of row n's log-likelihood
 that the surrogate does not explain. Accepting with probability
@@ -24,6 +26,7 @@ where d_l is the length of the difference of both points, and s is any positive 
 
 from __future__ import annotations
 
+import ctypes
 import math
 
 from collections.abc import Callable
@@ -31,12 +34,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from numba import types
 from scipy.special import chdtri, gammaln
 
-from amc_pymc.engine.jit import fill, njit
-from amc_pymc.engine.records import record
-from amc_pymc.engine.row_kernels.third import RowBounds
+from amc_pymc.engine.jit import FirstClassFunction, fill, first_class, njit, record
+from amc_pymc.engine.printer import call
+from amc_pymc.engine.row_kernels.bounds import RowBounds
+from amc_pymc.tall.racing import DECIDED, NOT_FINITE, Population, RaceRule, first_bad, race
+from amc_pymc.tall.surrogate import Surrogate, surrogate_change
 
+#: Signature of the log density without the raced units: x (D,) -> float.
+LOGP = types.float64(types.float64[::1])
+#: Signature of the map to parameters eta and of priors of coefficients: x (D,) -> vector.
+GRADIENT = types.float64[::1](types.float64[::1])
 #: Status of a decision in which a row has exceeded its bound.
 BROKEN = 2
 #: Share by which a residual may exceed its bound, and difference that rounding may cause.
@@ -422,3 +432,196 @@ def _blocks(
     whiten = np.linalg.inv(np.linalg.cholesky(inner))
     sds = np.sqrt(np.maximum(left, 1e-200))
     return Blocks(dense, levels, place, means, inner, whiten, gains, sds), numbers
+
+
+# --- decisions ------------------------------------------------------------------------------------
+
+
+@first_class(GRADIENT, cache=True)
+def as_they_are(x: np.ndarray) -> np.ndarray:
+    """Return x; used if the parameters are the value variables."""
+    return x.copy()
+
+
+@record
+class Densities(NamedTuple):
+    """Parts of the log posterior, as first-class functions.
+
+    ``rewards`` takes parameters eta (E,), the others x (D,).
+    ``parameters`` maps x to eta. ``reads`` are the coordinates of eta that units depend on.
+    """
+
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+    rest: Callable[[np.ndarray], float]
+    parameters: Callable[[np.ndarray], np.ndarray]
+    reads: np.ndarray
+
+
+@record
+class Races(NamedTuple):
+    """Arguments of a chain's decisions: densities, surrogate, population of units, rule, and thinning, if any."""
+
+    densities: Densities
+    surrogate: Surrogate
+    population: Population
+    rule: RaceRule
+    thinning: Thinning = not_thinned()
+
+
+class Verdict(NamedTuple):
+    """Outcome of a two-arm decision.
+
+    ``gap`` is the estimated log ratio minus its threshold. ``raced`` and ``exact`` count units.
+    ``unit`` is the offending unit if ``status`` is ``NOT_FINITE``. ``sure`` says whether the decision cannot be wrong.
+    """
+
+    accepted: bool
+    gap: float
+    raced: int
+    exact: int
+    status: int
+    unit: int
+    sure: bool = True
+
+
+@njit(cache=True)
+def _verdict(accepted: bool, gap: float, exact: int, status: int, unit: int) -> Verdict:
+    return Verdict(accepted, gap, 0, exact, status, unit, True)
+
+
+@njit(cache=True)
+def _alike(points: np.ndarray, coordinates: np.ndarray) -> bool:
+    """Whether two points agree in some coordinates."""
+    for k in coordinates:
+        if points[0, k] != points[1, k]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def of_exact(
+    points: np.ndarray, centre: np.ndarray, units: np.ndarray, densities: Densities
+) -> tuple[float, int]:
+    """Return the sum of the last point's rewards over units, and a unit that is not finite or -1."""
+    if units.size == 0:
+        return 0.0, -1
+    values = densities.rewards(points, centre, units)
+    bad = first_bad(values)
+    return values[-1].sum(), units[bad] if bad >= 0 else -1
+
+
+@njit(cache=True)
+def _by_race(known: float, points: np.ndarray, races: Races, rng: np.random.Generator) -> Verdict:
+    """Decide whether known + sum_n [l_n(eta') - l_n(eta)] > 0 for the points (2, E) eta, eta'.
+
+    ``known`` is the log ratio without the raced units, minus the threshold. The race estimates only
+    the mean of the residuals (Chen & Ghahramani 2016, eq. 11-12).
+    """
+    densities, surrogate, population = races.densities, races.surrogate, races.population
+    n_raced = population.n_raced
+    change = surrogate_change(points, surrogate)
+    n_exact = population.exact.size
+    more, bad = of_exact(points, surrogate.centre, population.exact, densities)
+    if bad >= 0:
+        return _verdict(False, -np.inf, n_exact, NOT_FINITE, bad)
+    change += more
+    if not np.isfinite(change):
+        return _verdict(False, -np.inf, n_exact, DECIDED, -1)
+    bias = np.zeros(2)
+    bias[1] = (known + change) / max(1, n_raced)
+    args = points, surrogate.centre, bias, population, races.rule
+    result = race(densities.rewards, *args, rng)
+    return Verdict(
+        result.winner == 1,
+        result.margin * max(1, n_raced),
+        result.rows,
+        n_exact,
+        result.status,
+        result.row,
+        result.rows >= n_raced,
+    )
+
+
+@njit(cache=True)
+def decide(known: float, points: np.ndarray, races: Races, rng: np.random.Generator) -> Verdict:
+    """Accept a move or not, by thinning or a race.
+
+    ``known`` is the log ratio without the units, minus the logarithm of a uniform number, ``points`` (2, E) are both
+    ends. No unit is read if they agree in all coordinates that units depend on. A race decides if there is no
+    thinning, if the points are far from the centre, or if thinning is expected to read many rows.
+    """
+    densities, thinning = races.densities, races.thinning
+    if _alike(points, densities.reads):
+        return _verdict(known > 0.0, known, 0, DECIDED, -1)
+    if thinning.radii.shape[0] == 0:
+        return _by_race(known, points, races, rng)
+    q = np.empty(1 + thinning.blocks.levels.size)
+    k = rates(points, thinning, q)
+    expected = np.dot(q, thinning.totals[k]) if k >= 0 else np.inf
+    total, always = known + surrogate_change(points, races.surrogate), thinning.exact
+    if not expected <= thinning.most:
+        if always.size == 0 and abs(total) > expected:  # more than all rows could change
+            return _verdict(total > 0.0, total, 0, DECIDED, -1)
+        return _by_race(known, points, races, rng)
+    more, bad = of_exact(points, thinning.centre, always, densities)
+    if bad >= 0:
+        return _verdict(False, -np.inf, always.size, NOT_FINITE, bad)
+    total += more
+    if not total > 0.0:
+        return _verdict(False, total, always.size, DECIDED, -1)
+    found = thin(densities.rewards, points, k, q, thinning, rng)
+    gap = total if found.accepted else -np.inf
+    return Verdict(found.accepted, gap, found.rows, always.size, found.status, found.row, True)
+
+
+# --- from Python ----------------------------------------------------------------------------------
+
+
+@njit(cache=True)
+def call_total(total: Callable[[np.ndarray], float], x: np.ndarray) -> float:
+    """Return the value of a first-class function of a point."""
+    return total(x)
+
+
+@njit(cache=True)
+def residuals(
+    rewards: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
+    points: np.ndarray,
+    centre: np.ndarray,
+    units: np.ndarray,
+) -> np.ndarray:
+    """Return residuals (K, m) of some units at K points, or in row 1 their changes between two points."""
+    return rewards(points, centre, units)
+
+
+# --- Python functions in compiled loops ------------------------------------------------------------
+
+
+#: Type of native functions of an array, a place for the result, and the size of the array.
+_NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+
+
+@njit(cache=True)
+def _ask(x, place):
+    """Call the Python function at address place[0] at x (D,)."""
+    out = np.empty(1)
+    call(place[0], x, out, x.size)
+    return out[0]
+
+
+def log_density_of(function: Callable) -> FirstClassFunction:
+    """Return a first-class function that calls the Python ``function(x) -> float``.
+
+    An exception inside ``function`` becomes NaN.
+    """
+
+    def called(x, out, size) -> None:
+        found = ctypes.c_double.from_address(out)
+        try:
+            found.value = function(np.array((ctypes.c_double * size).from_address(x)))
+        except BaseException:  # also interrupts, which ctypes would print and ignore
+            found.value = np.nan
+
+    native = _NATIVE(called)
+    address = ctypes.cast(native, ctypes.c_void_p).value
+    return FirstClassFunction(_ask, LOGP, [np.array([address], np.int64)], native)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,34 +15,26 @@ from scipy import linalg, optimize, special
 
 from amc_pymc.engine import Family, Graph
 from amc_pymc.flags import Flag, flag
-from amc_pymc.tall.mode import search_mode
-from amc_pymc.tall.racing.rules import Race
-from amc_pymc.tall.refresh import Refresh, log_surface, refresh_of, run_on_surface
-from amc_pymc.tall.samplers.compiled import unit_changes
-from amc_pymc.tall.samplers.raced import (
-    GaussianFit,
-    Moments,
-    NoProxy,
-    Raced,
-    RacedModel,
+from amc_pymc.tall.decisions import Thinning, residuals
+from amc_pymc.tall.mode import GaussianFit, Moments, find_mode, gaussian_factor
+from amc_pymc.tall.racing import Race
+from amc_pymc.tall.refresh import Known, Refresh, log_surface, run_on_surface
+from amc_pymc.tall.surrogate import (
+    Surface,
     Surrogate,
-    gaussian_factor,
+    conditional,
+    dense_prior,
+    n_wide,
+    narrow_order,
     no_surrogate,
+    ordered,
+    rows_of,
     surrogate_at,
     surrogate_change,
     surrogate_total,
 )
-from amc_pymc.tall.split import NoSurface, Parts, Split, split
-from amc_pymc.tall.surrogate import (
-    Surface,
-    conditional,
-    dense_prior,
-    narrow_order,
-    ordered,
-    rows_of,
-)
-from amc_pymc.tall.terms import Written, compiled_terms
-from amc_pymc.tall.thinning import Thinning
+from amc_pymc.tall.terms import NoSurface, Parts, Split, Written, compiled_terms, split
+from amc_pymc.tall.units import NoProxy, Raced, RacedModel
 
 _log = logging.getLogger("amc_pymc")
 
@@ -58,28 +50,32 @@ class Forecast(NamedTuple):
     acceptance: float = math.nan
 
 
+_NOT_FITTED = no_surrogate(np.empty(0))
+
+
 @dataclass(frozen=True)
 class Preparation:
     """Data about a model that are shared by all chains.
 
     ``densities`` is the model as a function of x, ``raced`` the population of units as a function of
     the parameters eta(x), the same object if ``cut`` is None. ``cut`` has this map x (D,) -> eta (E,) for Python
-    (``evaluate``) and as a first-class function (``native``). ``surrogate`` is None without a control variate,
+    (``evaluate``) and as a first-class function (``native``). ``surrogate`` is zero without a control variate, and empty before it is fitted,
     ``fit`` and ``surface`` are None for a sampler without moves. ``exact_rows`` are units evaluated at every decision.
     ``rounding_only`` says whether the control variate is exact up to rounding, ``kinked`` whether log-likelihoods have
     kinks.
     ``rows_spent`` counts row evaluations, ``flags`` are doubts about every run, ``forecast_flags`` those about a
     forecast only, ``no_proxy`` says why there is no control variate, ``forecast`` predicts the cost of a decision.
     ``surface`` is prior times surrogate, with moves tuned on it. ``quadrature_error`` is the standard deviation over
-    posterior points of the error that the nodes over local effects leave, in nats. ``tables`` hold a ``thinning``
-    with bounds of rows, with which decisions are exact. ``seconds`` is the wall time of the preparation.
+    posterior points of the error that the nodes over local effects leave, in nats. ``thinning`` has
+    bounds of rows, with which decisions are exact; its large ``tables``, by name, may be in shared memory.
+    ``seconds`` is the wall time of the preparation.
     """
 
     densities: RacedModel
     raced: Raced
     start: np.ndarray
     cut: Any = None
-    surrogate: Surrogate | None = None
+    surrogate: Surrogate = _NOT_FITTED
     fit: GaussianFit | None = None
     exact_rows: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     rounding_only: bool = False
@@ -90,7 +86,8 @@ class Preparation:
     no_proxy: str = ""
     forecast: Forecast = field(default_factory=Forecast)
     surface: SurfaceFit | None = None
-    tables: Any = None
+    thinning: Thinning | None = None
+    tables: Mapping[str, Any] = field(default_factory=dict)
     quadrature_error: float = 0.0
     seconds: float = 0.0
 
@@ -101,15 +98,18 @@ class Preparation:
         found: np.ndarray = np.apply_along_axis(self.cut.evaluate, -1, x)
         return found
 
-    @property
-    def thinning(self) -> Thinning | None:
-        """Thinning of decisions, if any."""
-        return None if self.tables is None else self.tables.thinning
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        if self.thinning is not None:
+            none: dict[str, Any] = dict.fromkeys(self.tables)
+            state["thinning"] = self.thinning._replace(**none)
+        return state
 
-    @property
-    def first_surrogate(self) -> Surrogate:
-        """Surrogate of a new chain; zero without a control variate."""
-        return self.surrogate or no_surrogate(self.eta(self.start))
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state["thinning"] is not None:
+            tables = {name: table.data for name, table in state["tables"].items()}
+            state["thinning"] = state["thinning"]._replace(**tables)
+        self.__dict__.update(state)
 
 
 # --- level expansions of groups --------------------------------------------------------------------
@@ -145,14 +145,21 @@ class Plateaus(NamedTuple):
         w = np.log(self.numbers + np.exp(2.0 * self.signs * x[self.coordinates]))
         return float(surrogate_total(np.append(x, w), self.surrogate))
 
+    def beyond(self, moves: list[np.ndarray], surrogate: Surrogate) -> np.ndarray:
+        """Return by how much the surrogate of races changes more than this one, for moves (2, E)."""
+        return np.array(
+            [surrogate_change(p, surrogate) - self.total(p[1]) + self.total(p[0]) for p in moves]
+        )
+
     def parts(self, parts: Parts) -> Parts:
         """Return the same terms of the prior, with w among the coefficients."""
         graph, families = Graph(), list[Family]()
         for k, (j, sign, a) in enumerate(zip(*self[:3], strict=True)):
-            twice = graph.make("mul", graph.const(2.0 * sign), graph.entry("eta", graph.const(j)))
+            entry = graph.make("entry", graph.const(j), value="eta")
+            twice = graph.make("mul", 2.0 * sign, entry)
             inside = graph.make("add", graph.const(a), graph.make("exp", twice))
             families.append(Family(graph.make("log", inside), np.zeros((1, 0)), k))
-        return parts._replace(coefficients=Written(graph, tuple(families), ()))
+        return parts._replace(coefficients=Written(graph, tuple(families)))
 
 
 def find_plateaus(raced: Raced, wide: np.ndarray, surrogate: Surrogate) -> Plateaus | None:
@@ -315,13 +322,29 @@ class SurfaceFit:
         return out
 
     def moves(self) -> Refresh:
-        """Return moves of a new chain."""
-        return refresh_of(self.surface, self.binary)._replace(
-            mass=self.mass,
-            step=np.full(1, self.step),
-            leaps=np.full(1, self.leaps),
-            repeats=np.full(1, self.repeats),
-            freedom=np.full(1, self.freedom),
+        """Return moves of a new chain, for which no Gaussian is known."""
+        surface, v = self.surface, ordered(self.surface.inner)
+        phi = np.flatnonzero(surface.outer >= 0)
+        known = Known(
+            np.zeros((2, surface.inner.size)),
+            np.full(2, np.nan),
+            np.zeros(2),
+            np.zeros((2, v.size, v.size)),
+            np.zeros((2, n_wide(surface), v.size)),
+            np.zeros((2, phi.size)),
+        )
+        return Refresh(
+            surface,
+            v,
+            phi,
+            self.mass,
+            np.full(1, self.step),
+            np.full(1, self.leaps),
+            self.binary,
+            np.full(1, self.repeats),
+            np.full(1, self.freedom),
+            known,
+            surface._replace(slope=surface.slope.copy(), curvature=surface.curvature.copy()),
         )
 
 
@@ -359,14 +382,14 @@ def fit_surface(
     searched = np.sort(np.concatenate([divided.inner, divided.nearly, read]))
     if not searched.size:
         searched = divided.outer
-    mode = search_mode(model, start, searched, subsample, rng)
+    mode = find_mode(model, model, start, searched, subsample, rng)
     flags = () if mode.converged else (flag("mode_not_found", message=mode.message),)
     x, z, measured = mode.x, bare.eta(mode.x), None
     if mode.precision is not None:
         measured = np.zeros((x.size, x.size))
         measured[np.ix_(searched, searched)] = mode.precision
     for k in range(_MOST_ROUNDS):
-        raced.forget_centre()
+        raced.settled = False
         found = surrogate_at(raced, z)
         if found is None:
             raise NoProxy("the derivatives are not finite at the mode")
@@ -409,7 +432,7 @@ def gaussian_surface(
 ) -> SurfaceFit:
     """Return the surface of a Gaussian, on which the active coordinates are moved given the others."""
     size, at = fit.mean.size, fit.coordinates
-    none = compiled_terms(Written.nothing(), 0)
+    none = compiled_terms(Written(Graph()), 0)
     inner = np.full(size, -1)
     inner[active] = np.arange(active.size)
     surface = Surface(
@@ -597,25 +620,26 @@ class ResidualSummary(NamedTuple):
 
 
 def summarise_residuals(
-    residuals: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    raced: Raced,
+    centre: np.ndarray,
     probes: list[np.ndarray],
-    n_rows: int,
     chunk: int = 16_384,
     *,
     n_largest: int = EXACT_ROW_CHOICES[-1],
 ) -> ResidualSummary:
-    """Summarise residuals by one pass over all rows per probe move.
+    """Summarise the residuals of units by one pass over all of them per probe move (2, E).
 
-    ``residuals(points, rows)`` returns (m,) residual changes for a probe's points (2, D). Memory
-    use does not depend on the number of rows.
+    Those that are NaN count as zero. Memory use does not depend on the number of units.
     """
+    n_rows = raced.n_units
     totals, squares = np.zeros(len(probes)), np.zeros(len(probes))
     n_largest, values, largest = min(n_largest, n_rows), np.empty(0), np.empty(0, np.int64)
     for start in range(0, n_rows, chunk):
         rows = np.arange(start, min(start + chunk, n_rows))
         power = np.zeros(rows.size)
         for q, points in enumerate(probes):
-            r = residuals(points, rows)
+            r = np.nan_to_num(residuals(raced.rewards, points, centre, rows)[1], nan=0.0)
+            raced.store.release()
             totals[q] += r.sum()
             squares[q] += np.square(r).sum()
             power += np.square(r) / len(probes)
@@ -629,22 +653,42 @@ def summarise_residuals(
 
 def choose_exact_rows(
     summary: ResidualSummary,
-    expected_rows: Callable[[float, int], float],
-) -> np.ndarray:
+    race: Race,
+    gaps: np.ndarray,
+    choices: Sequence[int] | None = None,
+) -> tuple[np.ndarray, float]:
     """Choose the exactly evaluated rows that minimise the expected rows read per decision.
 
-    ``expected_rows(sd, n_raced)`` predicts the rows read by a race whose residuals have standard
-    deviation ``sd`` per row.
+    Parameters
+    ----------
+    summary : ResidualSummary
+        The rows chosen are some of those with the largest residuals.
+    race : Race
+        Race over the others.
+    gaps : (G,) array
+        Sizes of log ratios minus their thresholds, in nats.
+    choices : sequence of int, optional
+        Numbers of rows. Default: 0 to 1,000, and at most a tenth of all.
+
+    Returns
+    -------
+    (X,) int array
+        The rows.
+    float
+        The expected number of rows read, these included.
     """
-    n_rows = summary.n_rows
-    choices = [n for n in EXACT_ROW_CHOICES if n <= min(n_rows // 10, summary.largest.size)] or [0]
-    taken = np.append(0.0, np.cumsum(np.square(summary.scale)))
-    costs = []
+    if choices is None:
+        most = min(summary.n_rows // 10, summary.largest.size)
+        choices = [n for n in EXACT_ROW_CHOICES if n <= most]
+    taken, costs = np.append(0.0, np.cumsum(np.square(summary.scale))), []
     for n in choices:
-        left = max(summary.power - taken[n], 0.0)
-        costs.append(n + expected_rows(np.sqrt(left / (n_rows - n)), n_rows - n))
-    best = choices[int(np.argmin(costs))]
-    return np.sort(summary.largest[:best])
+        n_raced, read = summary.n_rows - n, summary.n_rows - n
+        if n_raced > 1:
+            sd = np.sqrt(max(summary.power - taken[n], 0.0) / n_raced)
+            read = np.mean(race.expected_rows(gaps / n_raced / max(sd, 1e-300), n_raced))
+        costs.append(n + float(read))
+    best = int(np.argmin(costs))
+    return np.sort(summary.largest[: choices[best]]), costs[best]
 
 
 def most_near_kinks(n_rows: int) -> int:
@@ -683,48 +727,34 @@ _SAMPLE = 5_000
 def with_forecast(prepared: Preparation, race: Race, rng: np.random.Generator) -> Preparation:
     """Choose the exactly evaluated units and forecast the cost of a decision."""
     raced, surrogate = prepared.raced, prepared.surrogate
-    assert surrogate is not None
     n_units = raced.n_units
     kinked = prepared.kinked and raced.unit != "group"  # log-likelihoods of groups are smooth
     probes = probe_moves(prepared, rng, _KINKED_PROBES if kinked else _PROBES)
     most = most_near_kinks(n_units) if kinked else EXACT_ROW_CHOICES[-1]
-
-    def residuals(points: np.ndarray, units: np.ndarray) -> np.ndarray:
-        changes = unit_changes(raced.rewards, points, surrogate.centre, units)
-        raced.release()
-        return np.nan_to_num(changes, nan=0.0)
-
     with np.errstate(all="ignore"):
         chunk = int(np.clip(_CHUNK_ROWS * raced.n_units // raced.n_rows, 1, _CHUNK))
-        summary = summarise_residuals(residuals, probes, n_units, chunk, n_largest=most)
+        summary = summarise_residuals(raced, surrogate.centre, probes, chunk, n_largest=most)
     if not (np.all(np.isfinite(summary.totals)) and np.all(np.isfinite(summary.squares))):
         raise NoProxy("rows are impossible a posterior standard deviation from the mode")
     raced.rows_evaluated += 5 * raced.n_rows * len(probes)
-    totals = summary.totals + _beyond(prepared, probes)
+    totals = summary.totals
+    if prepared.surface is not None and prepared.surface.plateaus is not None:
+        totals = totals + prepared.surface.plateaus.beyond(probes, surrogate)
     some = np.sort(rng.choice(n_units, size=min(n_units, _SAMPLE), replace=False))
     size = np.abs(raced.values(surrogate.centre, some)).mean()
     rounding_only = bool(
         np.sqrt(summary.squares.max() / n_units) <= _ROUNDING_ERROR * max(size, 1e-3)
     )
-    log_u = np.log(rng.random(32))
-
-    def predicted(sd: float, n_raced: int) -> float:
-        gaps = np.abs(totals[:, None] - log_u[None, :]).ravel() / n_raced
-        return float(np.mean(race.expected_rows(gaps / max(sd, 1e-300), n_raced)))
-
-    exact = np.empty(0, np.int64)
+    gaps, choices = np.abs(totals[:, None] - np.log(rng.random(32))).ravel(), None
     if kinked:
-        exact = rows_near_kinks(summary)
+        choices = [rows_near_kinks(summary).size]
         _log.info(
             "Log-likelihoods have kinks: the %d rows near them are read at every decision.",
-            exact.size,
+            *choices,
         )
-    elif not rounding_only and n_units >= _FEW:
-        exact = choose_exact_rows(summary, predicted)
-    n_raced = n_units - exact.size
-    power = summary.power - np.square(summary.scale[: exact.size]).sum()
-    left = np.sqrt(max(power, 0.0) / max(1, n_raced))
-    rows = exact.size + (predicted(left, n_raced) if n_raced > 1 else n_raced)
+    elif rounding_only or n_units < _FEW:
+        choices = [0]
+    exact, rows = choose_exact_rows(summary, race, gaps, choices)
     forecast = Forecast(rows, expected_acceptance(totals))
     return replace(prepared, exact_rows=exact, rounding_only=rounding_only, forecast=forecast)
 
@@ -738,19 +768,9 @@ def probe_moves(
         ends = rng.integers(1, len(draws), number)
         return [prepared.eta(draws[k - 1 : k + 1]) for k in ends]
     surrogate = prepared.surrogate
-    assert surrogate is not None
     fit = GaussianFit(surrogate.centre, -surrogate.hessian, prepared.raced.expand)
     ends = [fit.draw(rng) for _ in range(2 * number)]
     return [np.stack(ends[k : k + 2]) for k in range(0, len(ends), 2)]
-
-
-def _beyond(prepared: Preparation, probes: list[np.ndarray]) -> np.ndarray:
-    """Return by how much the expansion of races changes more than that of moves."""
-    surface, surrogate = prepared.surface, prepared.surrogate
-    if surface is None or surface.plateaus is None or surrogate is None:
-        return np.zeros(len(probes))
-    total = surface.plateaus.total
-    return np.array([surrogate_change(p, surrogate) - total(p[1]) + total(p[0]) for p in probes])
 
 
 def log_weights(prepared: Preparation, number: int) -> np.ndarray:
@@ -760,13 +780,15 @@ def log_weights(prepared: Preparation, number: int) -> np.ndarray:
     log-likelihood is not finite.
     """
     surface, surrogate, raced = prepared.surface, prepared.surrogate, prepared.raced
-    assert surface is not None and surrogate is not None
+    assert surface is not None
     some = np.linspace(0, len(surface.draws) - 1, number).astype(int)
     moves = [np.stack([surrogate.centre, eta]) for eta in prepared.eta(surface.draws[some])]
     sums = np.array([sum(np.sum(part) for part in raced.value_chunks(eta)) for _, eta in moves])
     expanded = np.array([surrogate_change(move, surrogate) for move in moves])
-    raced.release()
-    found = sums - expanded + _beyond(prepared, moves)
+    raced.store.release()
+    found = sums - expanded
+    if surface.plateaus is not None:
+        found += surface.plateaus.beyond(moves, surrogate)
     return np.where(np.isfinite(found), found, -np.inf)
 
 

@@ -15,8 +15,7 @@ from pytensor.compile.mode import Mode
 
 from amc_pymc.engine import Graph
 from amc_pymc.reading import extract_rows
-from amc_pymc.reading.row_program import Columns, ParameterLeaves, row_expression
-from amc_pymc.reading.scalars import NotScalar
+from amc_pymc.reading.scalars import Columns, NotScalar, ParameterLeaves
 from tests.model_zoo import ZOO, names
 from tests.reading.realistic_models import MODELS
 from tests.reading.zoo_rows import zoo_model, zoo_rows
@@ -40,32 +39,24 @@ class Program:
         self.columns = Columns(self.graph, "column")
         self.layout = self.rows.layout
         leaf = ParameterLeaves(self.graph, self.layout)
-        self.plain = row_expression(self.rows, self.graph, self.columns, leaf)
-        (self.coded,) = self.columns.with_codes([self.plain])
-        (self.output,), self.used = self.columns.used([self.coded])
+        self.plain = self.rows.expression(self.graph, self.columns, leaf)
+        (self.output,), self.used = self.columns.used([self.plain])
 
-    def values(self, node, x, **arrays):
-        """An expression of all columns, at every row."""
-        (found,) = self.graph.evaluate([node], row=self.columns.arrays, eta=x, **arrays)
-        return np.broadcast_to(np.asarray(found, float), self.rows.n_rows)
-
-    def values_used(self, x):
-        """The expression of the renumbered columns."""
-        (found,) = self.graph.evaluate([self.output], row=self.used, eta=x)
+    def values(self, x, node=None):
+        """The expression of the renumbered columns at every row, or another of all columns."""
+        row = self.used if node is None else self.columns.arrays
+        (found,) = self.graph.evaluate([self.output if node is None else node], row=row, eta=x)
         return np.broadcast_to(np.asarray(found, float), self.rows.n_rows)
 
     def gradient(self, direction):
         """``x -> (N,)``, derivatives of all rows along a direction, by PyTensor."""
-        x, idx = pt.vector("x"), pt.lvector("idx")
-        arrays = self.rows.array_inputs()
-        rows = self.rows.graph(x, idx, arrays)
+        (x, *others), rows = self.rows.graph()
         weight = pt.vector("weight")
         along = pt.dot(pt.grad((rows * weight).sum(), x, disconnected_inputs="ignore"), direction)
-        f = pytensor.function(
-            [x, idx, weight, *arrays], along, mode=PYTHON, on_unused_input="ignore"
-        )
+        inputs = [weight, x, *others]
+        f = pytensor.function(inputs, along, mode=PYTHON, on_unused_input="ignore")
         every = np.arange(self.rows.n_rows)
-        return lambda at, w: float(f(at, every, w, *self.rows.arrays))
+        return lambda at, w: float(f(w, at, every, *self.rows.arrays))
 
 
 def points(model, discrete=None, number=3):
@@ -92,14 +83,14 @@ def program(name):
 def assert_right(p, discrete=None):
     """Values at several points, with and without codes, and derivatives along a direction."""
     rng = np.random.default_rng(9)
-    continuous = p.layout.indices([n for n in p.layout.names if p.layout.is_continuous(n)])
+    continuous = p.layout.indices(p.layout.continuous)
     direction = np.zeros(p.layout.size)
     direction[continuous] = rng.normal(size=continuous.size)
-    along = p.graph.directional(p.output, "du")
+    along = p.graph.derivative(p.output, "du")
     gradient = p.gradient(direction)
     for x in points(p.model, discrete):
         expected = p.rows(p.layout.unravel(x), np.arange(p.rows.n_rows))
-        for got in (p.values(p.plain, x), p.values(p.coded, x), p.values_used(x)):
+        for got in (p.values(x, p.plain), p.values(x)):
             np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-11)
         possible = np.isfinite(expected)
         weight = np.where(possible, rng.normal(size=p.rows.n_rows), 0.0)
@@ -170,7 +161,7 @@ def test_one_hot_columns_are_codes(X, entries, columns):
     p = coded(X)
     assert_right(p)
     g = p.graph
-    assert sum(bool(g.depends(n)) for n in g.leaves([p.output], "entry")) == entries
+    assert sum(bool(g.depends[n]) for n in g.leaves([p.output], "entry")) == entries
     assert len(p.used) == columns
 
 
@@ -180,7 +171,7 @@ def test_codes_are_positions_and_rows_without_a_one_read_nothing():
     p = coded(X)
     x = np.arange(p.layout.size, dtype=float)
     start = p.layout.slices["b"].start
-    residuals = p.values(p.coded, x)
+    residuals = p.values(x)
     y = p.model.rvs_to_values[p.model["y"]].eval()
     mean = np.zeros(N_ROWS)
     mean[:3] = x[start + 3], x[start], x[start + 4]

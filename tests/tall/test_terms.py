@@ -6,13 +6,11 @@ import pytest
 
 from pymc.distributions.transforms import ordered
 
-from amc_pymc.reading.densities import parts_of
-from amc_pymc.steps.preparation import checked_densities
-from amc_pymc.steps.settings import Options
-from amc_pymc.tall.refresh import log_surface, refresh_of
-from amc_pymc.tall.samplers.preparation import surface_at
-from amc_pymc.tall.samplers.raced import surrogate_at
-from amc_pymc.tall.split import split
+from amc_pymc.reading.densities import ModelDensities, parts_of
+from amc_pymc.tall.refresh import log_surface
+from amc_pymc.tall.samplers.fit import SurfaceFit, surface_at
+from amc_pymc.tall.surrogate import surrogate_at
+from amc_pymc.tall.terms import split
 
 N, K, G, H = 400, 5, 12, 6
 _rng = np.random.default_rng(1)
@@ -187,7 +185,7 @@ def problem(request):
     """A model's densities, the parts of its prior, and their division."""
     with pm.Model() as model:
         request.param()
-    densities = checked_densities(model, Options(), model.initial_point())
+    densities = ModelDensities(model)
     parts = parts_of(densities)
     assert parts is not None
     layout, x = densities.layout, densities.ravel(model.initial_point())
@@ -211,10 +209,15 @@ def test_what_is_gaussian_given_the_others(problem):
     assert names_of(layout, found.nearly) <= {"s", "cuts", "rate"}
 
 
+def as_it_is(x):
+    return x
+
+
 def test_prior_times_surrogate_is_that_of_the_model(problem):
     """By PyTensor's prior, and by the expansion of rows; where what rows read beside coefficients stays as it is."""
     _, densities, parts, found = problem
-    raced, eta = densities.raced, densities.packed.z
+    raced, coefficients = densities.raced, densities.packed.coefficients
+    eta = as_it_is if coefficients is None else coefficients.evaluate
     rng, start = (
         np.random.default_rng(2),
         0.3 * np.random.default_rng(3).normal(size=densities.layout.size),
@@ -224,7 +227,9 @@ def test_prior_times_surrogate_is_that_of_the_model(problem):
     hessian = -surrogate.hessian @ surrogate.hessian  # without negative eigenvalues
     surrogate = surrogate._replace(hessian=hessian / max(1.0, np.abs(hessian).max()))
     surface = surface_at(densities, parts, found, start, surrogate)
-    refresh, moved = refresh_of(surface), np.concatenate([found.inner, found.outer])
+    mass = np.eye(found.outer.size)
+    refresh = SurfaceFit(surface, mass, 0.1, 10, np.empty((0, start.size))).moves()
+    moved = np.concatenate([found.inner, found.outer])
     values = []
     for _ in range(4):
         x = start.copy()
@@ -241,7 +246,7 @@ def test_prior_times_surrogate_is_that_of_the_model(problem):
 def test_rows_are_functions_of_coefficients(problem):
     _, densities, _, _ = problem
     units, rng = np.arange(N), np.random.default_rng(4)
-    for _ in range(3 if densities.coefficients is not None else 0):
+    for _ in range(3 if densities.packed.coefficients is not None else 0):
         x = 0.5 * rng.normal(size=densities.layout.size)
-        rows = densities.rows.compile()(x, units, *densities.rows.arrays)
+        rows = densities.rows(densities.rows.layout.unravel(x), units)
         np.testing.assert_allclose(densities.values(x, units), rows, rtol=1e-9, atol=1e-12)

@@ -9,20 +9,18 @@ import numpy as np
 import pytest
 
 from scipy.stats import multivariate_normal, norm
-from tall.racing.tables import normal_scores, run
+from tall.race_tables import normal_scores, run
 
 from amc_pymc.results import clopper_pearson
 from amc_pymc.tall.racing import (
+    DECIDED,
     ExactRace,
     NormalRace,
-    b_normal,
-    make_population,
-)
-from amc_pymc.tall.racing.race import DECIDED, draw_rows
-from amc_pymc.tall.racing.rules import (
     as_race,
+    b_normal,
     crossing_probability,
-    expected_rows,
+    draw_rows,
+    make_population,
 )
 
 # --- factors --------------------------------------------------------------------------------------
@@ -230,7 +228,7 @@ def test_expected_rows_against_sampling_without_replacement(errors_of_means, b, 
     walk = errors_of_means + gap / standard_errors(1.0)
     rows = np.append(rows_read(), N_ROWS)[first_true(np.abs(walk) >= b)]
     allowed = 4 * rows.std() / math.sqrt(rows.size) + 1e-9
-    assert abs(rows.mean() - expected_rows(gap, N_ROWS, BATCH_SIZE, b)) < allowed
+    assert abs(rows.mean() - NormalRace(0.05, BATCH_SIZE).expected_rows(gap, N_ROWS, b)) < allowed
 
 
 @pytest.mark.parametrize("sides", SIDES)
@@ -245,15 +243,15 @@ def test_one_check_or_none(sides):
 
 @pytest.mark.parametrize("gap", [1e200, np.float64(1e306), math.inf])
 def test_a_gap_without_noise(gap):
-    assert expected_rows(gap, 10**6, 50, 2.5) == 50
-    np.testing.assert_array_equal(expected_rows([-gap, gap], 10**6, 50, 2.5), [50, 50])
+    found = NormalRace().expected_rows([gap, -gap, gap], 10**6, 2.5)
+    np.testing.assert_array_equal(found, [50, 50, 50])
 
 
 def test_expected_rows_by_hand():
     # Two rows of four, mean with variance 1/2 (4 - 2)/(4 - 1) = 1/3; then all four.
     mean, b = 0.5 * math.sqrt(3), 0.8
     racing = norm.cdf(b, mean) - norm.cdf(-b, mean)
-    assert expected_rows(0.5, 4, 2, b) == pytest.approx(2 + 2 * racing)
+    assert NormalRace(0.05, 2).expected_rows(0.5, 4, b) == pytest.approx(2 + 2 * racing)
 
 
 # --- settings -------------------------------------------------------------------------------------
@@ -360,5 +358,6 @@ def test_the_one_sided_constant_matters():
 
 def test_expected_rows_of_a_normal_race_are_those_of_the_bound():
     gaps = np.array([[0.0, 0.01], [0.1, math.inf]])
-    expected = expected_rows(gaps, 50_000, 100, b_normal(0.01, 100 / 50_000))
-    np.testing.assert_array_equal(NormalRace(0.01, 100).expected_rows(gaps, 50_000), expected)
+    race = NormalRace(0.01, 100)
+    expected = race.expected_rows(gaps, 50_000, b_normal(0.01, 100 / 50_000))
+    np.testing.assert_array_equal(race.expected_rows(gaps, 50_000), expected)

@@ -9,11 +9,22 @@ import pytest
 
 from compiled_calls import compiled_on_first_use
 from scipy.stats import chi2
-from tall.racing.tables import normal_scores, run
+from tall.race_tables import normal_scores, run
 
-from amc_pymc.tall.racing import REWARDS, ExactRace, NormalRace, b_normal, make_population, race
-from amc_pymc.tall.racing.race import DECIDED, NOT_FINITE, draw_rows, forget_rows
-from amc_pymc.tall.racing.rules import crossing_probability, expected_rows, schedule
+from amc_pymc.tall.racing import (
+    DECIDED,
+    NOT_FINITE,
+    REWARDS,
+    ExactRace,
+    NormalRace,
+    b_normal,
+    crossing_probability,
+    draw_rows,
+    forget_rows,
+    make_population,
+    race,
+    schedule,
+)
 
 
 def with_bound(b, batch_size, n_rows, zero_sd_decides=False):
@@ -106,10 +117,11 @@ def test_a_hopeless_arm_never_takes_the_place_of_arm_0():
 def test_error_and_rows_at_a_gap(gap, expected):
     delta, n_rows, batch_size = 0.1, 5_000, 200
     error, rows = error_of_two_arms(delta, batch_size, gap)
-    b = b_normal(delta, batch_size / n_rows)
     assert abs(error - expected) < 4 * standard_error(expected) + 1e-3
     sd_gap = gap * first_error(n_rows, batch_size)
-    assert rows == pytest.approx(expected_rows(sd_gap, n_rows, batch_size, b), rel=0.03)
+    assert rows == pytest.approx(
+        NormalRace(delta, batch_size).expected_rows(sd_gap, n_rows), rel=0.03
+    )
 
 
 @pytest.mark.parametrize("arrangement", ["all equal", "one behind", "correlated"])

@@ -7,7 +7,7 @@ import numpy as np
 from compiled_calls import called_often, compiled_on_first_use
 from scipy.stats import norm
 
-from amc_pymc.tall.racing.race import REWARDS, RaceResult, make_population, race
+from amc_pymc.tall.racing import REWARDS, RaceResult, make_population, race
 
 _race = called_often(race)
 

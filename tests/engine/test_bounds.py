@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from amc_pymc.engine import Graph
 from amc_pymc.engine.functions import ARRAY
 from amc_pymc.engine.graph import DERIVATIVE_RULES
-from amc_pymc.engine.intervals import bounds
+from amc_pymc.engine.row_kernels.bounds import Bounds
 from tests.engine.random_graphs import Grower
 
 #: Range from which arguments are drawn, for operations that are not defined everywhere.
@@ -27,6 +27,11 @@ UNARY = sorted(
 shares = st.floats(0.0, 1.0)
 
 
+def bounds(*args):
+    found = Bounds(*args)
+    return found.intervals, found.smooth
+
+
 def at(share, low, high):
     return low + share * (high - low)
 
@@ -36,7 +41,7 @@ def at(share, low, high):
 @settings(max_examples=30, deadline=None, derandomize=True)
 def test_functions_of_one_number(op, first, second, within):
     g = Graph()
-    x, width = g.leaf("local", 0), g.leaf("local", 1)
+    x, width = g.make("local", value=0), g.make("local", value=1)
     [(low, high)], _ = bounds(g, [g.make(op, x)], {x: width})
     ends = sorted(at(s, *WHERE.get(op, (-4.0, 4.0))) for s in (first, second))
     middle, half = 0.5 * (ends[0] + ends[1]), 0.5 * (ends[1] - ends[0])
@@ -53,7 +58,7 @@ def test_random_expressions_of_three_numbers(seed):
     leaves = {("local", k): rng.normal(size=1) for k in range(3)}
     grower = Grower(rng, leaves).grow(25)
     g, outputs = grower.graph, [n for n, _ in grower.grown]
-    box = {g.leaf("local", k): g.leaf("local", 3 + k) for k in range(3)}
+    box = {g.make("local", value=k): g.make("local", value=3 + k) for k in range(3)}
     centre, half = np.concatenate(list(leaves.values())), rng.exponential(0.3, 3)
     points = centre[:, None] + half[:, None] * rng.uniform(-1.0, 1.0, (3, 500))
     for n, values in zip(outputs, g.evaluate(outputs, local=[*points, *half]), strict=True):
@@ -64,6 +69,19 @@ def test_random_expressions_of_three_numbers(seed):
             room = 1e-9 * (1.0 + np.abs(known).max(initial=0.0))
             assert known.min(initial=np.inf) >= low - room
             assert known.max(initial=-np.inf) <= high + room
+
+
+def test_a_sum_in_a_box_varies_as_a_whole():
+    """What it is made of does not: neither in a condition nor where other terms cancel."""
+    g = Graph()
+    a, b, shift, other = (g.make("local", value=k) for k in range(4))
+    first, width = g.make("add", a, shift), g.const(1.0)
+    second = g.make("add", g.make("add", a, b), shift)
+    switched = g.make("switch", g.make("lt", first, 1.0), first, g.make("mul", first, first))
+    assert not g.evaluate([bounds(g, [switched], {first: width})[1]], local=[1.5, 0.0, 0.0])[0]
+    difference = g.make("sub", *(g.make("add", n, g.make("exp", other)) for n in (second, first)))
+    [interval], _ = bounds(g, [difference], dict.fromkeys((first, second), width))
+    assert g.evaluate(interval, local=[1.0, 0.5, 0.0, 0.3]) == [-1.5, 2.5]
 
 
 KINKS = {
@@ -90,7 +108,7 @@ KINKS = {
 def test_kinks(kind, distance):
     make, place = KINKS[kind]
     g = Graph()
-    x = g.leaf("local", 0)
+    x = g.make("local", value=0)
     _, smooth = bounds(g, [make(g, x)], {x: g.const(0.1)})
     assert g.evaluate([smooth], local=[place + distance])[0] == (abs(distance) > 0.1)
 
@@ -98,11 +116,11 @@ def test_kinks(kind, distance):
 def test_what_is_added_and_subtracted_cancels():
     """Probabilities of ordered categories are positive and add up to one, as conditions say."""
     g = Graph()
-    eta, first, gap = (g.leaf("local", k) for k in range(3))
+    eta, first, gap = (g.make("local", value=k) for k in range(3))
     cuts = [first, g.make("add", first, g.make("exp", gap))]
     below = [g.make("sigmoid", g.make("sub", c, eta)) for c in cuts]
     parts = [below[0], g.make("sub", below[1], below[0]), g.make("sub", g.const(1.0), below[1])]
-    total = g.make("sub", g.sum(parts), g.const(1.0))
+    total = g.make("sub", g.fold("add", parts), g.const(1.0))
     checks = [
         g.make("le", g.make("abs", total), g.const(1e-5)),
         *(g.make("ge", p, g.const(0.0)) for p in parts),
@@ -117,9 +135,9 @@ def test_what_is_added_and_subtracted_cancels():
 def test_a_shift_that_cancels_has_no_kink():
     """The largest term of a log of a sum of exponentials, which is subtracted before."""
     g = Graph()
-    x = g.leaf("local", 0)
+    x = g.make("local", value=0)
     top = g.make("held", g.make("maximum", x, g.const(0.0)))
-    total = g.sum([g.make("exp", g.make("sub", t, top)) for t in (x, g.const(0.0))])
+    total = g.fold("add", [g.make("exp", g.make("sub", t, top)) for t in (x, g.const(0.0))])
     value = g.make("add", g.make("log", total), top)
     [(low, high)], smooth = bounds(g, [value], {x: g.const(0.1)})
     low, high, smooth = g.evaluate([low, high, smooth], local=[0.02])
