@@ -178,6 +178,16 @@ def test_codes_are_positions_and_rows_without_a_one_read_nothing():
     np.testing.assert_allclose(residuals, -0.5 * (y - mean) ** 2 - 0.5 * np.log(2 * np.pi))
 
 
+def test_columns_are_views_of_the_data():
+    X = np.random.default_rng(1).normal(size=(50, 3))
+    with pm.Model() as model:
+        pm.Normal("y", X @ pm.Normal("b", shape=3), 1.0, observed=X[:, 0])
+    found = Program(model)
+    assert len(found.columns.arrays) == 4
+    for column in found.columns.arrays:
+        assert any(np.shares_memory(column, data) for data in found.rows.arrays)
+
+
 def test_a_wide_product_is_a_loop():
     p = coded(np.random.default_rng(1).normal(size=(N_ROWS, 30)))
     dots = p.graph.leaves([p.output], "dot")
