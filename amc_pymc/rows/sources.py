@@ -287,11 +287,6 @@ class Rows:
             raise ValueError(f"folder must be an existing folder or None, got {folder!r}")
 
 
-def as_rows(rows: Any) -> Rows | None:
-    """Convert the argument ``rows=`` of a step to settings."""
-    return rows if rows is None or isinstance(rows, Rows) else Rows(rows)
-
-
 # --- opening -------------------------------------------------------------------------------------------
 
 

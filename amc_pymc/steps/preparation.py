@@ -8,7 +8,7 @@ import time
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -34,7 +34,7 @@ from amc_pymc.reading.packed_rows import Coefficients
 from amc_pymc.reading.row_packing import RowPacking
 from amc_pymc.reading.rows import may_read_levels, possible_points
 from amc_pymc.rng import as_generator
-from amc_pymc.rows import InMemory, as_rows, open_source, stored_rows
+from amc_pymc.rows import InMemory, Rows, open_source, stored_rows
 from amc_pymc.tall.decisions import fit_thinning, residuals
 from amc_pymc.tall.mode import (
     GaussianFit,
@@ -95,8 +95,8 @@ class Options:
             self.audits = Audits(self.audits)
         if self.transitions_per_draw != "auto":
             positive_int("transitions_per_draw", self.transitions_per_draw)
-        if self.rows is not None:
-            self.rows = as_rows(self.rows)
+        if self.rows is not None and not isinstance(self.rows, Rows):
+            self.rows = Rows(self.rows)
         if self.marginalize in (None, "auto"):
             return
         one = not isinstance(self.marginalize, list | tuple)
@@ -480,12 +480,6 @@ class _Preparing:
         #: Coordinates of all continuous variables, and of those that the step moves.
         self.continuous = np.flatnonzero(~layout.discrete)
         self.active = np.intersect1d(self.continuous, layout.indices(active_names))
-        #: States of the elements of discrete variables that have bounds.
-        self.states: dict[str, list[np.ndarray]] = {}
-        for v in model.value_vars:
-            if v.name in layout.names and v.name not in layout.continuous:
-                with contextlib.suppress(ValueError):  # unbounded
-                    self.states[v.name] = element_states(model, v)
         self.rng = as_generator(_SEED)
         #: Number of units on which the mode search starts.
         self.subsample = max(1, _SUBSAMPLE * densities.n_units // densities.n_rows)
@@ -537,6 +531,16 @@ class _Preparing:
         spent = self.densities.rows_evaluated + raced.rows_evaluated
         return replace(prepared, rows_spent=spent)
 
+    @cached_property
+    def states(self) -> dict[str, list[np.ndarray]]:
+        """States of the elements of discrete variables that have bounds."""
+        found, layout = dict[str, list[np.ndarray]](), self.layout
+        for v in self.model.value_vars:
+            if v.name in layout.names and v.name not in layout.continuous:
+                with contextlib.suppress(ValueError):  # unbounded
+                    found[v.name] = element_states(self.model, v)
+        return found
+
     def refuse_many(self, number: int, advice: str = "") -> None:
         """Raise ``NoProxy`` if the rows depend on many coordinates."""
         if number > _MOST_COORDINATES:
@@ -558,9 +562,10 @@ class _Preparing:
             return None
         self.refuse_many(bare.raced.expand.size)
         blocks = [np.r_[layout.slices[n]] for n in layout.continuous]
+        moved = [n for n in layout.names if n in self.names and n not in layout.continuous]
         binary = [
-            v for v, states in self.states.items()
-            if v in self.names and all(np.array_equal(k, [0, 1]) for k in states)
+            n for n in moved
+            if n in self.states and all(np.array_equal(k, [0, 1]) for k in self.states[n])
         ]  # fmt: skip
         self.say("Searching the mode")
         try:

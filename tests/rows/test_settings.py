@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from amc_pymc.rows import Rows, as_rows
+from amc_pymc.rows import Rows
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_a_source_must_exist():
 @pytest.mark.parametrize("rows", [3, np.ones(3), [np.ones(3)]])
 def test_what_rows_cannot_be(rows):
     with pytest.raises(TypeError, match=r"rows must map names of pm\.Data"):
-        as_rows(rows)
+        Rows(rows)
